@@ -1,0 +1,39 @@
+"""One run of one check: read, judge, and what became of it. The same for a worker and for the command line."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from nodetriage.checks.model import Check, Finding, Host, Outcome, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run gave. `memory` is for the next run's judge; `why` explains any outcome but ok and findings."""
+
+    check: str
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    why: str = ""
+    memory: Any = None
+    took_ms: float = 0.0
+
+
+def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
+    """Runs the check once. Never raises: this is the boundary at which a check's own fault becomes `broken`."""
+    started = time.perf_counter()
+
+    def result(outcome: Outcome, **fields: Any) -> Result:
+        took_ms = (time.perf_counter() - started) * 1000
+        return Result(check.name, outcome, took_ms=round(took_ms, 3), **fields)
+
+    try:
+        now = check.read(host)
+        findings = tuple(check.judge(now, before, policy))
+        memory = check.remember(before, now)
+    except Unavailable as error:
+        return result(Outcome.SKIPPED, why=str(error), memory=before)
+    except Exception as error:  # noqa: BLE001 a check's fault must not take the worker with it
+        return result(Outcome.BROKEN, why=f"{type(error).__name__}: {error}", memory=before)
+    outcome = Outcome.FINDINGS if findings else Outcome.OK
+    return result(outcome, findings=findings, memory=memory)

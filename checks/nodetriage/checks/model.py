@@ -1,0 +1,218 @@
+"""What a check is, and what it may see and say. Imports nothing of ours."""
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Generic, Protocol, TypeVar
+
+R = TypeVar("R")
+P = TypeVar("P")
+
+Scalar = str | int | float | bool
+
+
+class Severity(enum.IntEnum):
+    """How much a fault matters to the node's jobs. The order is meaning; the numbers are the wire's."""
+
+    INFO = 1  # worth keeping
+    WARNING = 2  # record, no action
+    LOW = 3  # serious: the job may finish, then the node is drained
+    HIGH = 4  # remove the node now
+
+
+class Outcome(enum.StrEnum):
+    """What became of one run of a check. Only OK says that the machine was looked at and is well."""
+
+    OK = "ok"
+    FINDINGS = "findings"
+    SKIPPED = "skipped"  # there is nothing of the kind here
+    BROKEN = "broken"  # the check could not make sense of what it read
+    HUNG = "hung"  # it did not answer in its time
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault seen on one part.
+
+    `part` is a name that outlives a reboot (GPU UUID, PCI address, HCA/port, mount point, DIMM label), never an
+    index. `fault` is a code of faults.toml. `evidence` holds measured values with units in their names, never prose.
+    """
+
+    part: str
+    fault: str
+    severity: Severity
+    evidence: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+class Unavailable(Exception):
+    """There is nothing here for this check to look at; its text says what is missing. The outcome is `skipped`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """One record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg), decoded.
+
+    `at_us` is the record's own stamp in microseconds since boot; -1 where a pasted log carries none.
+    """
+
+    seq: int
+    at_us: int
+    priority: int  # syslog priority, facility * 8 + level; below 8 it is the kernel's own
+    text: str  # one record; a newline inside is a real newline
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """A function on the PCI bus, from /sys/bus/pci/devices."""
+
+    address: str  # dddd:bb:dd.f, lower case
+    vendor: int
+    device: int
+    class_code: int  # 24 bits: class, subclass, interface
+    driver: str | None
+
+
+class NvmlFailure(enum.StrEnum):
+    """Answers of NVML that are themselves facts about the GPU, kept as values."""
+
+    LOST = "gpu_is_lost"
+    RESET_REQUIRED = "reset_required"
+    UNKNOWN = "unknown"
+    IN_USE = "in_use"
+    DRIVER_NOT_LOADED = "driver_not_loaded"
+    VERSION_MISMATCH = "lib_rm_version_mismatch"
+    TIMEOUT = "timeout"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class RowRemap:
+    """nvmlDeviceGetRemappedRows and nvmlDeviceGetRowRemapperHistogram."""
+
+    correctable_rows: int
+    uncorrectable_rows: int
+    pending: bool
+    failed: bool
+    # Banks by how many of their spare rows are left; None where the driver has no histogram.
+    banks_max: int | None = None
+    banks_high: int | None = None
+    banks_partial: int | None = None
+    banks_low: int | None = None
+    banks_none: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What NVML says of one GPU. None means the driver does not support the question: that is never a zero.
+
+    `failure` is set where the GPU did not answer; then only `pci` (and `uuid`, if known) can be relied on.
+    """
+
+    index: int
+    pci: str  # dddd:bb:dd.f, lower case
+    uuid: str = ""
+    name: str = ""
+    failure: NvmlFailure | None = None
+    failure_text: str = ""
+    row_remap: RowRemap | None = None
+    facts: Mapping[str, Scalar] = field(
+        default_factory=dict
+    )  # further values, by NVML's names, for the checks that ask
+
+
+@dataclass(frozen=True, slots=True)
+class FsSpace:
+    """statvfs(3) of one mount, in bytes and inodes."""
+
+    total_bytes: int
+    free_bytes: int
+    total_inodes: int
+    free_inodes: int
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How a child program ended. `stdout` is decoded with replacement characters."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Host(Protocol):
+    """The only way a check sees the machine. Paths are absolute, without the root prefix.
+
+    Every method raises OSError as the kernel gives it (ENOENT, EINVAL, EIO...); nothing is turned into a default.
+    Before a call that may block for ever, the implementation tells the agent what it is about to do, so that a hang
+    can be named.
+    """
+
+    def glob(self, pattern: str) -> list[PurePosixPath]:
+        """Paths that match, sorted; empty where the folder does not exist."""
+        ...
+
+    def exists(self, path: str | PurePosixPath) -> bool: ...
+
+    def text(self, path: str | PurePosixPath) -> str:
+        """The file, read whole, decoded as UTF-8 with replacement characters, trailing white space removed."""
+        ...
+
+    def link(self, path: str | PurePosixPath) -> PurePosixPath:
+        """Where a symbolic link leads, made absolute and normal."""
+        ...
+
+    def statvfs(self, path: str | PurePosixPath) -> FsSpace: ...
+
+    def pci_devices(self) -> tuple[PciDevice, ...]: ...
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs that NVML enumerates. Raises Unavailable where there is no NVML or no driver."""
+        ...
+
+    def kernel_log(self) -> tuple[KernelRecord, ...]:
+        """Records since this check's last run that match its pattern, oldest first."""
+        ...
+
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
+        """Runs a program that only reads. Raises Unavailable if it is not installed, TimeoutError past its time."""
+        ...
+
+    def boottime_s(self) -> float:
+        """CLOCK_BOOTTIME, seconds: goes on through suspend, never steps."""
+        ...
+
+
+def latest(before: R | None, now: R) -> R:
+    """The usual memory of a check: the newest reading alone."""
+    return now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Generic[R, P]):
+    """A check, whole: how to read, how to judge, with which settings, how often and where.
+
+    read(host) -> Reading      touches the machine, decides nothing
+    judge(now, before, policy) pure; `before` is what `remember` kept of the earlier readings, None at first
+    remember(before, now)      pure; what to keep for the next judge (default: the newest reading)
+
+    A reading is a frozen dataclass or a tuple of them that msgspec can turn into JSON and back: it crosses a pipe
+    and survives a restart of the agent within the same boot.
+    """
+
+    name: str
+    read: Callable[[Any], R]
+    judge: Callable[[R, R | None, P], Iterable[Finding]]
+    policy: P
+    faults: tuple[str, ...]  # every code that judge may give
+    worker: str = "system"  # device class: gpu, fabric, storage, bmc, system
+    every_s: float = 300.0
+    timeout_s: float = 5.0
+    remember: Callable[[R | None, R], R] = latest
+    kernel_pattern: str | None = None  # regex; kernel records that match are this check's, and wake it
+    wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM", "nvml:xid"
+    hung_fault: str = "check_hung"  # what it means when this check does not answer
+    raise_after: int = 1  # consecutive runs that must show a finding before it counts
+    clear_after: int = 1  # consecutive runs that must not show it before it is gone
+    in_prolog: bool = False  # cheap enough to run live before a job starts

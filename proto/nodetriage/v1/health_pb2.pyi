@@ -1,0 +1,274 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVENT_KIND_UNSPECIFIED: _ClassVar[EventKind]
+    EVENT_KIND_RAISED: _ClassVar[EventKind]
+    EVENT_KIND_CHANGED: _ClassVar[EventKind]
+    EVENT_KIND_REPEATED: _ClassVar[EventKind]
+    EVENT_KIND_CLEARED: _ClassVar[EventKind]
+    EVENT_KIND_OUTCOME: _ClassVar[EventKind]
+    EVENT_KIND_AGENT_STARTED: _ClassVar[EventKind]
+    EVENT_KIND_AGENT_STOPPED: _ClassVar[EventKind]
+    EVENT_KIND_LOST: _ClassVar[EventKind]
+
+class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEVERITY_UNSPECIFIED: _ClassVar[Severity]
+    SEVERITY_INFO: _ClassVar[Severity]
+    SEVERITY_WARNING: _ClassVar[Severity]
+    SEVERITY_LOW: _ClassVar[Severity]
+    SEVERITY_HIGH: _ClassVar[Severity]
+
+class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OUTCOME_UNSPECIFIED: _ClassVar[Outcome]
+    OUTCOME_OK: _ClassVar[Outcome]
+    OUTCOME_FINDINGS: _ClassVar[Outcome]
+    OUTCOME_SKIPPED: _ClassVar[Outcome]
+    OUTCOME_BROKEN: _ClassVar[Outcome]
+    OUTCOME_HUNG: _ClassVar[Outcome]
+EVENT_KIND_UNSPECIFIED: EventKind
+EVENT_KIND_RAISED: EventKind
+EVENT_KIND_CHANGED: EventKind
+EVENT_KIND_REPEATED: EventKind
+EVENT_KIND_CLEARED: EventKind
+EVENT_KIND_OUTCOME: EventKind
+EVENT_KIND_AGENT_STARTED: EventKind
+EVENT_KIND_AGENT_STOPPED: EventKind
+EVENT_KIND_LOST: EventKind
+SEVERITY_UNSPECIFIED: Severity
+SEVERITY_INFO: Severity
+SEVERITY_WARNING: Severity
+SEVERITY_LOW: Severity
+SEVERITY_HIGH: Severity
+OUTCOME_UNSPECIFIED: Outcome
+OUTCOME_OK: Outcome
+OUTCOME_FINDINGS: Outcome
+OUTCOME_SKIPPED: Outcome
+OUTCOME_BROKEN: Outcome
+OUTCOME_HUNG: Outcome
+
+class AgentMessage(_message.Message):
+    __slots__ = ("hello", "events", "heartbeat", "result")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    events: EventBatch
+    heartbeat: Heartbeat
+    result: CommandResult
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., events: _Optional[_Union[EventBatch, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., result: _Optional[_Union[CommandResult, _Mapping]] = ...) -> None: ...
+
+class ControllerMessage(_message.Message):
+    __slots__ = ("welcome", "ack", "command")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    ack: Ack
+    command: Command
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "node", "boot_id", "agent_version", "profile", "unacked_events")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    node: str
+    boot_id: str
+    agent_version: str
+    profile: str
+    unacked_events: int
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., boot_id: _Optional[str] = ..., agent_version: _Optional[str] = ..., profile: _Optional[str] = ..., unacked_events: _Optional[int] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("controller_version", "heartbeat_every_ms", "stored")
+    CONTROLLER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_EVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    controller_version: str
+    heartbeat_every_ms: int
+    stored: _containers.RepeatedCompositeFieldContainer[SeqRange]
+    def __init__(self, controller_version: _Optional[str] = ..., heartbeat_every_ms: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[SeqRange, _Mapping]]] = ...) -> None: ...
+
+class EventBatch(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("boot_id", "seq", "at_unix_us", "at_boot_us", "kind", "check", "part", "fault", "severity", "outcome", "evidence", "occurrences")
+    class EvidenceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_US_FIELD_NUMBER: _ClassVar[int]
+    AT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    seq: int
+    at_unix_us: int
+    at_boot_us: int
+    kind: EventKind
+    check: str
+    part: str
+    fault: str
+    severity: Severity
+    outcome: Outcome
+    evidence: _containers.MessageMap[str, Value]
+    occurrences: int
+    def __init__(self, boot_id: _Optional[str] = ..., seq: _Optional[int] = ..., at_unix_us: _Optional[int] = ..., at_boot_us: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., check: _Optional[str] = ..., part: _Optional[str] = ..., fault: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Mapping[str, Value]] = ..., occurrences: _Optional[int] = ...) -> None: ...
+
+class Value(_message.Message):
+    __slots__ = ("text", "whole", "real", "flag")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    whole: int
+    real: float
+    flag: bool
+    def __init__(self, text: _Optional[str] = ..., whole: _Optional[int] = ..., real: _Optional[float] = ..., flag: _Optional[bool] = ...) -> None: ...
+
+class SeqRange(_message.Message):
+    __slots__ = ("boot_id", "first_seq", "last_seq")
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    first_seq: int
+    last_seq: int
+    def __init__(self, boot_id: _Optional[str] = ..., first_seq: _Optional[int] = ..., last_seq: _Optional[int] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("ranges",)
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[SeqRange]
+    def __init__(self, ranges: _Optional[_Iterable[_Union[SeqRange, _Mapping]]] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("at_unix_us", "boot_id", "checks", "abandoned_workers", "spooled_events", "ports")
+    AT_UNIX_US_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    ABANDONED_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SPOOLED_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    at_unix_us: int
+    boot_id: str
+    checks: _containers.RepeatedCompositeFieldContainer[CheckState]
+    abandoned_workers: int
+    spooled_events: int
+    ports: _containers.RepeatedCompositeFieldContainer[PortTraffic]
+    def __init__(self, at_unix_us: _Optional[int] = ..., boot_id: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[CheckState, _Mapping]]] = ..., abandoned_workers: _Optional[int] = ..., spooled_events: _Optional[int] = ..., ports: _Optional[_Iterable[_Union[PortTraffic, _Mapping]]] = ...) -> None: ...
+
+class CheckState(_message.Message):
+    __slots__ = ("check", "outcome", "age_ms")
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    check: str
+    outcome: Outcome
+    age_ms: int
+    def __init__(self, check: _Optional[str] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class PortTraffic(_message.Message):
+    __slots__ = ("port", "rx_bytes", "tx_bytes")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    RX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    port: str
+    rx_bytes: int
+    tx_bytes: int
+    def __init__(self, port: _Optional[str] = ..., rx_bytes: _Optional[int] = ..., tx_bytes: _Optional[int] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("id", "run", "clear")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    run: RunChecks
+    clear: ClearFault
+    def __init__(self, id: _Optional[str] = ..., run: _Optional[_Union[RunChecks, _Mapping]] = ..., clear: _Optional[_Union[ClearFault, _Mapping]] = ...) -> None: ...
+
+class RunChecks(_message.Message):
+    __slots__ = ("checks",)
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    checks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, checks: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ClearFault(_message.Message):
+    __slots__ = ("check", "part", "fault", "actor")
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    check: str
+    part: str
+    fault: str
+    actor: str
+    def __init__(self, check: _Optional[str] = ..., part: _Optional[str] = ..., fault: _Optional[str] = ..., actor: _Optional[str] = ...) -> None: ...
+
+class CommandResult(_message.Message):
+    __slots__ = ("id", "done", "message")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    done: bool
+    message: str
+    def __init__(self, id: _Optional[str] = ..., done: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("after_cursor", "nodes", "faults", "min_severity", "follow")
+    AFTER_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    after_cursor: int
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    faults: _containers.RepeatedScalarFieldContainer[str]
+    min_severity: Severity
+    follow: bool
+    def __init__(self, after_cursor: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., faults: _Optional[_Iterable[str]] = ..., min_severity: _Optional[_Union[Severity, str]] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class WatchedEvent(_message.Message):
+    __slots__ = ("cursor", "node", "received_unix_us", "event")
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_UNIX_US_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    cursor: int
+    node: str
+    received_unix_us: int
+    event: Event
+    def __init__(self, cursor: _Optional[int] = ..., node: _Optional[str] = ..., received_unix_us: _Optional[int] = ..., event: _Optional[_Union[Event, _Mapping]] = ...) -> None: ...
