@@ -9,11 +9,15 @@ from nodetriage.checks.model import Check, Finding, Host, Outcome, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run gave. `memory` is for the next run's judge; `why` explains any outcome but ok and findings."""
+    """What one run gave. `memory` is for the next run's judge; `why` explains any outcome but ok and findings.
+
+    `cleared` are (part, fault) pairs that are over; the verdict applies them before `findings`.
+    """
 
     check: str
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
+    cleared: tuple[tuple[str, str], ...] = ()
     why: str = ""
     memory: Any = None
     took_ms: float = 0.0
@@ -30,10 +34,11 @@ def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
     try:
         now = check.read(host)
         findings = tuple(check.judge(now, before, policy))
+        cleared = tuple(check.clears(now, before)) if check.clears else ()
         memory = check.remember(before, now)
     except Unavailable as error:
         return result(Outcome.SKIPPED, why=str(error), memory=before)
     except Exception as error:  # noqa: BLE001 a check's fault must not take the worker with it
         return result(Outcome.BROKEN, why=f"{type(error).__name__}: {error}", memory=before)
     outcome = Outcome.FINDINGS if findings else Outcome.OK
-    return result(outcome, findings=findings, memory=memory)
+    return result(outcome, findings=findings, cleared=cleared, memory=memory)

@@ -196,6 +196,12 @@ class Check(Generic[R, P]):
     read(host) -> Reading      touches the machine, decides nothing
     judge(now, before, policy) pure; `before` is what `remember` kept of the earlier readings, None at first
     remember(before, now)      pure; what to keep for the next judge (default: the newest reading)
+    clears(now, before)        pure, rare: (part, fault) pairs that this reading says are over
+
+    How a finding ends is the fault's `ends` in faults.toml. "gone": judge reports it each time for as long as it is
+    true. "reboot" and "NNNs": judge reports it once, when it happens, and the verdict holds it; only such faults need
+    `clears`, for the event that takes them back (Xid 154 with value 0). The clears of a run are applied before its
+    findings, so a fault that is both cleared and found anew in one run is held.
 
     A reading is a frozen dataclass or a tuple of them that msgspec can turn into JSON and back: it crosses a pipe
     and survives a restart of the agent within the same boot.
@@ -210,6 +216,7 @@ class Check(Generic[R, P]):
     every_s: float = 300.0
     timeout_s: float = 5.0
     remember: Callable[[R | None, R], R] = latest
+    clears: Callable[[R, R | None], Iterable[tuple[str, str]]] | None = None
     kernel_pattern: str | None = None  # regex; kernel records that match are this check's, and wake it
     wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM", "nvml:xid"
     hung_fault: str = "check_hung"  # what it means when this check does not answer

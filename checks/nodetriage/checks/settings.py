@@ -46,13 +46,11 @@ def replace_from(cls: type[T], default: T | None, table: Any, where: str, key: s
             raise ConfigError(f"{where}: {path}: unknown key; known keys: {', '.join(sorted(fields))}")
         old = getattr(default, name, None) if default is not None else _default(fields[name])
         values[name] = _value(hints[name], old, value, where, path)
-    if default is not None:
-        return dataclasses.replace(default, **values)  # type: ignore[type-var]
     missing = [n for n, f in fields.items() if n not in values and not _has_default(f)]
-    if missing:
+    if missing and default is None:
         raise ConfigError(f"{where}: {key or 'the file'}: missing key: {', '.join(missing)}")
     try:
-        return cls(**values)
+        return cls(**values) if default is None else dataclasses.replace(default, **values)  # type: ignore[type-var]
     except ValueError as error:
         raise ConfigError(f"{where}: {key}: {error}") from error
 
