@@ -1,0 +1,293 @@
+"""A real Slurm of several nodes on this machine, all under one folder: munged, slurmctld and a slurmd a node.
+
+Debian's slurmd is built so that several run on one host (`slurmd -N NAME`). Needs root and the packages slurmctld,
+slurmd, slurm-client, munge; with `accounting=True` also slurmdbd, slurm-wlm-mysql-plugin, mariadb-server.
+"""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "setpriv")
+
+
+def missing() -> str:
+    """What keeps a cluster from being started here; empty if nothing does."""
+    if os.geteuid() != 0:
+        return "a Slurm cluster needs root"
+    absent = [p for p in PROGRAMS if shutil.which(p) is None]
+    return f"a Slurm cluster needs {', '.join(absent)}" if absent else ""
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> float:
+    """Seconds until `condition()` held. Raises TimeoutError naming `what`."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > timeout_s:
+            raise TimeoutError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+class SlurmCluster:
+    """Nodes n1..nN in one partition `main`. `env` is what any Slurm command needs to reach it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int = 4,
+        *,
+        cpus: int = 16,
+        gpus: int = 8,
+        slurmd_timeout_s: int = 10,
+        extra_conf: str = "",
+        accounting: bool = False,
+    ) -> None:
+        self.directory = directory.resolve()
+        self.nodes = tuple(f"n{i}" for i in range(1, nodes + 1))
+        self.env: Mapping[str, str] = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))},
+            "SLURM_CONF": str(self.directory / "slurm.conf"),
+            "MUNGE_SOCKET": str(self.directory / "munge/socket"),
+        }
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        for part in ("munge", "state", "log", "run", "dev", *(f"spool/{n}" for n in self.nodes)):
+            (self.directory / part).mkdir(parents=True, exist_ok=True)
+        self._port = _free_ports(nodes + 2)
+        self._write_conf(cpus, gpus, slurmd_timeout_s, extra_conf, accounting)
+        try:
+            self._start(accounting)
+        except BaseException:
+            self.stop()
+            raise
+
+    def run(self, *argv: str, check: bool = True, timeout_s: float = 15) -> str:
+        """Standard output of a Slurm command. Raises RuntimeError with its standard error."""
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=timeout_s)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def node(self, name: str) -> dict[str, str]:
+        """`scontrol show node`, by its own keys (`State`, `Reason`, ...)."""
+        return _pairs(self.run("scontrol", "show", "node", "-o", name))
+
+    def flags(self, name: str) -> frozenset[str]:
+        """A node's state and flags: {"IDLE", "DRAIN"}; a `*` is given as NOT_RESPONDING."""
+        state = self.node(name)["State"]
+        words = state.replace("*", "+NOT_RESPONDING").split("+")
+        return frozenset(w for w in words if w)
+
+    def job(self, job_id: int) -> dict[str, str]:
+        """`scontrol show job`, by its own keys (`JobState`, `NodeList`, `Restarts`, ...)."""
+        return _pairs(self.run("scontrol", "show", "job", "-o", str(job_id)))
+
+    def submit(self, *options: str, script: str = "sleep 600") -> int:
+        """The id of a new batch job."""
+        out = self.run("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, f"--wrap={script}")
+        return int(out.split(";")[0])
+
+    def wait_job(self, job_id: int, state: str, timeout_s: float = 30) -> dict[str, str]:
+        wait_until(lambda: self.job(job_id)["JobState"] == state, timeout_s, f"job {job_id} is {state}")
+        return self.job(job_id)
+
+    def wait_flags(self, name: str, *flags: str, timeout_s: float = 30) -> None:
+        wait_until(lambda: set(flags) <= self.flags(name), timeout_s, f"{name} is {'+'.join(flags)}")
+
+    def start_node(self, name: str, *options: str) -> None:
+        """Starts a node's slurmd; the option `-b` makes Slurm believe that the node was rebooted."""
+        self._daemon(f"slurmd.{name}", "slurmd", "-D", "-N", name, *options)
+
+    def stop_node(self, name: str) -> None:
+        """Ends a node's slurmd. Its jobs go on, as at a package upgrade."""
+        _end(self._daemons.pop(f"slurmd.{name}"))
+
+    def crash_node(self, name: str) -> None:
+        """Kills a node's slurmd and all of its jobs' processes at once: the node is gone."""
+        self._sweep(name)
+        slurmd = self._daemons.pop(f"slurmd.{name}")
+        slurmd.kill()
+        slurmd.wait()
+
+    def reset(self) -> None:
+        """Cancels all jobs and resumes all nodes, so that the next test finds the cluster idle."""
+        for name in self.nodes:
+            slurmd = self._daemons.get(f"slurmd.{name}")
+            if slurmd is None or slurmd.poll() is not None:
+                self.start_node(name)
+        self.run("scancel", "--user=root", check=False)
+        wait_until(lambda: not self.run("squeue", "-h"), 20, "all jobs are gone")
+        for name in self.nodes:
+            if self.flags(name) != {"IDLE"}:
+                self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+        wait_until(lambda: all(self.flags(n) == {"IDLE"} for n in self.nodes), 30, "all nodes are idle")
+
+    def stop(self) -> None:
+        """Ends jobs and daemons, whatever state they are in. The folder stays."""
+        if "slurmctld" in self._daemons:
+            with contextlib.suppress(RuntimeError, OSError, subprocess.TimeoutExpired, TimeoutError):
+                self.run("scancel", "--full", "--user=root", timeout_s=3)
+                wait_until(lambda: not self.run("squeue", "-h", timeout_s=3), 2, "all jobs are gone")
+        for name in reversed(list(self._daemons)):
+            _end(self._daemons.pop(name))
+        self._sweep(None)
+
+    def _write_conf(self, cpus: int, gpus: int, slurmd_timeout_s: int, extra: str, accounting: bool) -> None:
+        host = socket.gethostname().partition(".")[0]
+        first, last = self._port + 1, self._port + len(self.nodes)
+        values = {
+            "DIR": self.directory,
+            "HOST": host,
+            "NODES": len(self.nodes),
+            "CTLD_PORT": self._port,
+            "SLURMD_PORTS": f"{first}-{last}",
+            "CPUS": cpus,
+            "GPUS": gpus,
+            "SLURMD_TIMEOUT_S": slurmd_timeout_s,
+            "ACCOUNTING": "slurmdbd" if accounting else "none",
+        }
+        text = (HERE / "slurm.conf.in").read_text()
+        text = re.sub(r"@(\w+)@", lambda m: str(values[m[1]]), text)
+        if accounting:
+            # AccountingStoragePass is the munge socket of that connection: AuthInfo is not used for it.
+            text += (
+                f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={last + 1}\n"
+                f"AccountingStoragePass={self.directory}/munge/socket\n"
+            )
+        (self.directory / "slurm.conf").write_text(text + extra)
+        # A gres file must be a character device: links to /dev/null pass.
+        for i in range(gpus):
+            link = self.directory / f"dev/nvidia{i}"
+            if not link.is_symlink():
+                link.symlink_to("/dev/null")
+        (self.directory / "gres.conf").write_text(
+            f"NodeName=n[1-{len(self.nodes)}] Name=gpu Type=h100 File={self.directory}/dev/nvidia[0-{gpus - 1}]\n"
+        )
+
+    def _start(self, accounting: bool) -> None:
+        munge = self.directory / "munge"
+        key = munge / "key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(1024))
+        options = [f"--key-file={key}", f"--socket={munge}/socket", f"--pid-file={munge}/pid"]
+        options += [f"--log-file={munge}/log", f"--seed-file={munge}/seed"]
+        # --force: pytest closes its folders to other users, which munged takes amiss.
+        self._daemon("munged", "munged", "--force", "--foreground", *options)
+        wait_until((munge / "socket").exists, 10, "munged listens")
+        if accounting:
+            self._start_accounting()
+        self._daemon("slurmctld", "slurmctld", "-D")
+        for name in self.nodes:
+            self.start_node(name)
+        # -r leaves out nodes that have not answered yet.
+        idle = ("sinfo", "-h", "-r", "-N", "-t", "idle", "-o", "%N")
+        wait_until(lambda: set(self.run(*idle, check=False).split()) == set(self.nodes), 30, self._complaints())
+
+    def _start_accounting(self) -> None:
+        run, data = self.directory / "run", self.directory / "db"
+        sql_socket = run / "mysql.sock"
+        install = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db"]
+        subprocess.run(
+            [*install, "--auth-root-authentication-method=socket", "--innodb-log-file-size=8M"],
+            check=True,
+            capture_output=True,
+        )
+        small = ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"]
+        place = [f"--datadir={data}", f"--socket={sql_socket}", f"--pid-file={run}/mysqld.pid"]
+        self._daemon("mariadbd", "mariadbd", "--no-defaults", *place, "--user=root", "--skip-networking", *small)
+        ping = ["mariadb-admin", "--no-defaults", f"--socket={sql_socket}", "ping"]
+        wait_until(lambda: subprocess.run(ping, capture_output=True).returncode == 0, 30, "MariaDB answers")
+        conf = self.directory / "slurmdbd.conf"
+        conf.touch(mode=0o600)
+        conf.write_text(
+            f"AuthType=auth/munge\nAuthInfo=socket={self.directory}/munge/socket\nDbdHost=localhost\n"
+            f"DbdAddr=127.0.0.1\nDbdPort={self._port + len(self.nodes) + 1}\nSlurmUser=root\n"
+            f"LogFile={self.directory}/log/slurmdbd.log\nPidFile={run}/slurmdbd.pid\n"
+            "StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=root\nStorageLoc=slurm\n"
+        )
+        # Its conf lies beside slurm.conf; the database's socket reaches it by the client library's own variable.
+        self._daemon("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=str(sql_socket))
+        wait_until(lambda: "nodetriage" in self._clusters(), 30, "slurmdbd knows the cluster")
+
+    def _clusters(self) -> str:
+        self.run("sacctmgr", "-i", "add", "cluster", "nodetriage", check=False)
+        return self.run("sacctmgr", "-n", "list", "cluster", "format=cluster%20", check=False)
+
+    def _daemon(self, name: str, *argv: str, **environment: str) -> None:
+        # If the test runner itself is killed, the kernel ends its daemons.
+        with (self.directory / f"log/{name}.out").open("ab") as out:
+            self._daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *argv],
+                env={**self.env, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def _complaints(self) -> str:
+        return f"all nodes are idle; the logs are in {self.directory}/log"
+
+    def _sweep(self, node: str | None) -> None:
+        """Kills job processes that outlive their slurmd: slurmstepd first, or it would report its job's end."""
+        for process in _step_daemons(self.directory / "log", node or "*"):
+            _kill(process)
+        wanted = {f"SLURM_CONF={self.directory}/slurm.conf".encode()}
+        if node:
+            wanted.add(f"SLURMD_NODENAME={node}".encode())
+        for process, environment in _environments():
+            if wanted <= environment and any(v.startswith(b"SLURMD_NODENAME=") for v in environment):
+                _kill(process)
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """`Key=value` words of one `scontrol -o` line; a value may hold blanks (Reason), a key may not."""
+    return {m[1]: m[2].strip() for m in re.finditer(r"(\S+?)=(.*?)(?=\s+[A-Z][\w:/]*=|$)", line.strip())}
+
+
+def _free_ports(count: int) -> int:
+    """The first of `count` neighbouring free ports, below the range that the kernel hands out by itself."""
+    while True:
+        first = random.randrange(20000, 32000 - count)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+
+
+def _step_daemons(logs: Path, node: str) -> Iterator[int]:
+    """Processes that hold a node's slurmd log open: slurmd itself and its slurmstepds."""
+    wanted = {str(p) for p in logs.glob(f"slurmd.{node}.log")}
+    for fds in Path("/proc").glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):
+            if any(str(fd.readlink()) in wanted for fd in fds.iterdir()):
+                yield int(fds.parent.name)
+
+
+def _environments() -> Iterator[tuple[int, set[bytes]]]:
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            yield int(path.parent.name), set(path.read_bytes().split(b"\0"))
+
+
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+def _end(daemon: subprocess.Popen[bytes]) -> None:
+    daemon.terminate()
+    try:
+        daemon.wait(10)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
