@@ -56,4 +56,5 @@ events = Table(
     UniqueConstraint("node", "boot_id", "seq"),
     Index(None, "at_us"),
     Index(None, "fault", "at_us"),
+    sqlite_autoincrement=True,  # a cursor is never given twice, not even after old events were deleted
 )

@@ -1,0 +1,71 @@
+"""Opens the database: SQLite in one file by default, PostgreSQL by URL."""
+
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller import schema
+
+
+class NoDatabase(Exception):
+    """There is nothing to read yet; the text says where it was looked for."""
+
+
+def sqlite_url(state_dir: Path) -> str:
+    """Where the history lives when no database is configured."""
+    return f"sqlite:///{state_dir.absolute() / 'history.sqlite'}"
+
+
+def open_database(url: str, *, read_only: bool = False) -> Engine:
+    """An engine for `url`. Connects to nothing yet, except that a SQLite file opened to read must be there.
+
+    Raises ConfigError where the URL cannot be used, NoDatabase where `read_only` finds no file.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise ConfigError(f"database: expected sqlite:///FILE or postgresql://HOST/NAME, got {url!r}") from error
+    kind = parsed.get_backend_name()
+    if kind == "sqlite" and parsed.database not in (None, "", ":memory:"):
+        return _open_sqlite(parsed, read_only)
+    if kind == "postgresql":
+        options = "-c default_transaction_read_only=on" if read_only else ""
+        return create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 10, "options": options, "application_name": "nodetriage"},
+        )
+    raise ConfigError(
+        "database: expected sqlite:///FILE or postgresql://HOST/NAME, got "
+        f"{parsed.render_as_string(hide_password=True)!r}"
+    )
+
+
+def _open_sqlite(url: URL, read_only: bool) -> Engine:
+    path = Path(url.database or "")
+    if read_only and not path.exists():
+        raise NoDatabase(f"{path}: no database yet; has a controller run with this state_dir?")
+    if read_only:
+        url = url.set(database=f"file:{path.absolute()}", query={"mode": "ro", "uri": "true"})
+    engine = create_engine(url)
+    event.listen(engine, "connect", _tune_reader if read_only else _tune_writer)
+    return engine
+
+
+def _tune_reader(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    connection.execute("PRAGMA busy_timeout = 5000")
+
+
+def _tune_writer(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    # FULL: in WAL mode each commit is then on the disk before it returns, and an ack means just that.
+    for pragma in ("busy_timeout = 5000", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def create_tables(engine: Engine) -> None:
+    """Makes what is missing. Raises SQLAlchemyError where the database cannot be reached or written."""
+    schema.metadata.create_all(engine)

@@ -1,0 +1,307 @@
+"""The store keeps each event once, answers after the commit, and survives one caller's bad rows."""
+
+import asyncio
+import itertools
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodetriage.controller import history
+from nodetriage.controller.database import NoDatabase, open_database
+from nodetriage.controller.history import EventFilter, SeqRange
+from nodetriage.controller.rows import Hello, ranges_of
+from nodetriage.controller.store import Store, StoreError
+from nodetriage.v1 import health_pb2 as pb
+
+BOOT = "11111111-1111-1111-1111-111111111111"
+
+
+def event(seq: int, *, boot: str = BOOT, fault: str = "gpu_lost", **more: Any) -> pb.Event:
+    given = {"kind": pb.EVENT_KIND_RAISED, "check": "gpu_lost", "part": "GPU-1", "severity": pb.SEVERITY_HIGH}
+    return pb.Event(boot_id=boot, seq=seq, at_unix_us=1_000_000 + seq, fault=fault, **{**given, **more})
+
+
+@asynccontextmanager
+async def opened(url: str, *nodes: str, **options: Any) -> AsyncIterator[Store]:
+    store = Store(open_database(url), **options)
+    await store.open()
+    try:
+        for node in nodes:
+            await store.record_hello(Hello(node, BOOT, "0.1.0", "h100"), at_us=1)
+        yield store
+    finally:
+        await store.close()
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+async def keys(store: Store) -> list[tuple[str, str, int]]:
+    found = await store.read(lambda c: history.events_after(c, EventFilter(), 100_000))
+    return [(s.node, s.event.boot_id, s.event.seq) for s in found]
+
+
+def test_an_event_sent_twice_is_answered_twice_and_stored_once(database_url: str) -> None:
+    async def main() -> None:
+        async with opened(database_url, "n1") as store:
+            first = await store.record("n1", [event(1), event(2)], received_us=5)
+            again = await store.record("n1", [event(2), event(1), event(3)], received_us=6)
+            assert first == [SeqRange(BOOT, 1, 2)]
+            assert again == [SeqRange(BOOT, 1, 3)]
+            assert await keys(store) == [("n1", BOOT, 1), ("n1", BOOT, 2), ("n1", BOOT, 3)]
+
+    run(main)
+
+
+def test_the_whole_message_comes_back_with_fields_that_have_no_column(database_url: str) -> None:
+    async def main() -> None:
+        sent = event(1, occurrences=7, at_boot_us=42)
+        sent.evidence["rate_gbps"].real = 99.5
+        sent.part = "odd \x00 part"  # a NUL has no place in PostgreSQL's text
+        async with opened(database_url, "n1") as store:
+            await store.record("n1", [sent], received_us=5)
+            [stored] = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
+            assert stored.event == sent
+            assert stored.received_us == 5
+
+    run(main)
+
+
+def test_missing_numbers_show_as_several_ranges(database_url: str) -> None:
+    async def main() -> None:
+        async with opened(database_url, "n1", "n2") as store:
+            await store.record("n1", [event(seq) for seq in (1, 2, 3, 7, 8, 11)], received_us=5)
+            await store.record("n1", [event(4, boot="other")], received_us=5)
+            await store.record("n2", [event(4)], received_us=5)
+            stored = await store.record_hello(Hello("n1", BOOT, "0.1.0", "h100"), at_us=9)
+            assert stored == [SeqRange(BOOT, 1, 3), SeqRange(BOOT, 7, 8), SeqRange(BOOT, 11, 11)]
+
+    run(main)
+
+
+def test_callers_that_wait_together_share_a_commit(sqlite_url: str) -> None:
+    async def main() -> None:
+        names = [f"n{i}" for i in range(100)]
+        async with opened(sqlite_url, *names) as store:
+            seen: list[int] = []
+            store.on_events(seen.append)
+            await asyncio.gather(*(store.record(name, [event(1), event(2)], received_us=5) for name in names))
+            assert len(await keys(store)) == 200
+            assert seen[-1] == store.newest_id
+            assert len(seen) < 50  # commits; one each would be 100
+
+    run(main)
+
+
+def test_only_the_caller_with_bad_rows_is_refused(database_url: str) -> None:
+    async def main() -> None:
+        async with opened(database_url, "n1") as store:
+            answers = await asyncio.gather(
+                store.record("n1", [event(1)], received_us=5),
+                store.record("never said hello", [event(1)], received_us=5),
+                store.record("n1", [event(2)], received_us=5),
+                return_exceptions=True,
+            )
+            assert [type(answer) for answer in answers] == [list, StoreError, list]
+            assert await keys(store) == [("n1", BOOT, 1), ("n1", BOOT, 2)]
+
+    run(main)
+
+
+def test_a_write_that_raises_changes_nothing_and_the_next_one_works(database_url: str) -> None:
+    def fails(connection: Any) -> None:
+        connection.exec_driver_sql("DELETE FROM events")
+        raise RuntimeError("half way")
+
+    async def main() -> None:
+        async with opened(database_url, "n1") as store:
+            await store.record("n1", [event(1)], received_us=5)
+            with pytest.raises(RuntimeError, match="half way"):
+                await store.write(fails)
+            assert len(await keys(store)) == 1
+            await store.write(lambda c: c.exec_driver_sql("DELETE FROM events"))
+            assert await keys(store) == []
+            # A cursor is never given twice, even so.
+            last = store.newest_id
+            await store.record("n1", [event(2)], received_us=5)
+            [stored] = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
+            assert stored.cursor > last
+
+    run(main)
+
+
+def test_a_full_database_is_an_error_to_the_caller_and_not_the_end_of_the_writer(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url, "n1") as store:
+            await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
+            big = [event(seq, part="x" * 5000) for seq in range(1, 200)]
+            with pytest.raises(StoreError, match="full"):
+                await store.record("n1", big, received_us=5)
+            await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
+            assert await store.record("n1", big, received_us=5) == [SeqRange(BOOT, 1, 199)]
+
+    run(main)
+
+
+def test_no_more_callers_than_allowed_wait_in_the_queue(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url, "n1", max_waiting=2) as store:
+            await asyncio.gather(*(store.record("n1", [event(seq)], received_us=5) for seq in range(1, 30)))
+            assert len(await keys(store)) == 29
+
+    run(main)
+
+
+def test_open_findings_and_outcomes_are_the_last_word_of_the_present_boot(database_url: str) -> None:
+    def outcome(seq: int, check: str, outcome: pb.Outcome) -> pb.Event:
+        return pb.Event(boot_id=BOOT, seq=seq, kind=pb.EVENT_KIND_OUTCOME, check=check, outcome=outcome)
+
+    async def main() -> None:
+        async with opened(database_url, "n1", "n2") as store:
+            await store.record("n1", [event(9, boot="an older boot", part="GPU-9")], received_us=1)
+            # The live edge (5) is stored before the backlog (1-4).
+            await store.record("n1", [event(5, part="GPU-2", kind=pb.EVENT_KIND_CLEARED)], received_us=2)
+            backlog = [event(1), event(2, part="GPU-2"), outcome(3, "gpu_lost", pb.OUTCOME_FINDINGS)]
+            backlog.append(event(4, severity=pb.SEVERITY_LOW, kind=pb.EVENT_KIND_CHANGED))
+            await store.record("n1", [*backlog, outcome(6, "gpu_lost", pb.OUTCOME_HUNG)], received_us=3)
+            await store.record("n2", [event(1)], received_us=4)
+            [found] = await store.read(lambda c: history.open_findings(c, ["n1"]))
+            assert (found.event.part, found.event.severity) == ("GPU-1", pb.SEVERITY_LOW)
+            [last] = await store.read(history.check_outcomes)
+            assert (last.node, last.event.outcome) == ("n1", pb.OUTCOME_HUNG)
+            assert {s.node for s in await store.read(history.open_findings)} == {"n1", "n2"}
+
+    run(main)
+
+
+def test_events_are_found_by_node_fault_severity_time_and_cursor(database_url: str) -> None:
+    async def main() -> None:
+        async with opened(database_url, "n1", "n2") as store:
+            await store.record("n1", [event(1), event(2, fault="ib_link_down", severity=pb.SEVERITY_LOW)], 5)
+            await store.record("n2", [event(3)], received_us=5)
+            everything = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
+
+            async def found(**wanted: Any) -> list[int]:
+                by = EventFilter(**wanted)
+                return [s.event.seq for s in await store.read(lambda c: history.events_after(c, by, 10))]
+
+            assert await found(nodes=("n1",)) == [1, 2]
+            assert await found(faults=("ib_link_down",)) == [2]
+            assert await found(min_severity=pb.SEVERITY_HIGH) == [1, 3]
+            assert await found(since_us=1_000_002) == [2, 3]
+            assert await found(after=everything[0].cursor, upto=everything[1].cursor) == [2]
+            newest = await store.read(lambda c: history.newest_events(c, EventFilter(), 2))
+            assert [s.event.seq for s in newest] == [2, 3]
+
+    run(main)
+
+
+def test_last_seen_only_moves_forward(database_url: str) -> None:
+    async def main() -> None:
+        async with opened(database_url, "n1", "n2") as store:
+            await store.record_seen({"n1": 50, "n2": 60})
+            await store.record_seen({"n1": 40})
+            assert [n.last_seen_us for n in await store.read(history.all_nodes)] == [50, 60]
+
+    run(main)
+
+
+def test_waiting_beyond_a_cursor_ends_with_the_next_event(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url, "n1") as store:
+            waiting = asyncio.ensure_future(store.beyond(0))
+            await store.record("n1", [event(1)], received_us=5)
+            assert await waiting == store.newest_id > 0
+
+    run(main)
+
+
+def test_reading_where_no_controller_ever_ran_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NoDatabase, match="no database yet"):
+        open_database(f"sqlite:///{tmp_path / 'nothing.sqlite'}", read_only=True)
+
+
+def test_a_reader_cannot_write(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url, "n1"):
+            engine = open_database(sqlite_url, read_only=True)
+            with engine.connect() as connection:
+                assert len(history.all_nodes(connection)) == 1
+                with pytest.raises(Exception, match="readonly"):
+                    connection.exec_driver_sql("DELETE FROM nodes")
+            engine.dispose()
+
+    run(main)
+
+
+Batch = tuple[str, list[int]]
+batches = st.lists(
+    st.tuples(st.sampled_from(["n1", "n2"]), st.lists(st.integers(1, 12), min_size=1, max_size=8)), max_size=12
+)
+
+
+@given(sent=batches, group=st.integers(1, 6))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_interleaving_of_batches_and_repeats_stores_each_event_once(
+    tmp_path: Path, sent: Sequence[Batch], group: int
+) -> None:
+    url = f"sqlite:///{tmp_path / os.urandom(8).hex()}"
+
+    async def main() -> None:
+        async with opened(url, "n1", "n2", max_group_rows=group, max_waiting=4) as store:
+            answers = await asyncio.gather(*(store.record(n, [event(s) for s in seqs], 5) for n, seqs in sent))
+            assert sorted(await keys(store)) == sorted({(n, BOOT, s) for n, seqs in sent for s in seqs})
+            for (_, seqs), ranges in zip(sent, answers, strict=True):
+                assert {s for r in ranges for s in range(r.first, r.last + 1)} == set(seqs)
+
+    run(main)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 20))))
+def test_ranges_name_exactly_the_events_of_a_batch(pairs: list[tuple[str, int]]) -> None:
+    ranges = ranges_of([event(seq, boot=boot) for boot, seq in pairs])
+    named = [(r.boot_id, seq) for r in ranges for seq in range(r.first, r.last + 1)]
+    assert named == sorted(set(pairs))
+    assert all(b.boot_id != a.boot_id or b.first > a.last + 1 for a, b in itertools.pairwise(ranges))
+
+
+def test_what_was_answered_is_on_disk_after_a_kill(tmp_path: Path) -> None:
+    """The child prints each number after `record` returned; all it printed must be there after SIGKILL."""
+    url = f"sqlite:///{tmp_path / 'history.sqlite'}"
+    program = textwrap.dedent(f"""
+        import asyncio, itertools
+        from nodetriage.controller.database import open_database
+        from nodetriage.controller.rows import Hello
+        from nodetriage.controller.store import Store
+        from nodetriage.v1 import health_pb2 as pb
+        async def main():
+            store = Store(open_database({url!r}))
+            await store.open()
+            await store.record_hello(Hello("n1", "b", "0.1.0", ""), 1)
+            for seq in itertools.count(1):
+                await store.record("n1", [pb.Event(boot_id="b", seq=seq)], 5)
+                print(seq, flush=True)
+        asyncio.run(main())
+    """)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        answered = [int(line) for _, line in zip(range(200), child.stdout, strict=False)]
+        child.send_signal(signal.SIGKILL)
+        answered += [int(line) for line in child.stdout.read().split()]
+    assert len(answered) >= 200
+    with sqlite3.connect(tmp_path / "history.sqlite") as connection:
+        stored = [seq for (seq,) in connection.execute("SELECT seq FROM events ORDER BY seq")]
+    connection.close()
+    assert stored[: len(answered)] == answered
