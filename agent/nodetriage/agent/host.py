@@ -1,0 +1,216 @@
+"""The machine as a check sees it: one root prefix, read calls only. Live under "/", else a recorded tree."""
+
+import copy
+import errno
+import fnmatch
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, PciDevice, Program
+
+Announce = Callable[[str], None]
+
+FILE_LIMIT_BYTES = 64 << 20  # nothing that a check reads is near this; a runaway file must not eat the node's memory
+LINKS_LIMIT = 40  # as the kernel's own limit for one path
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+
+
+class Machine(Protocol):
+    """What lies behind a Host: the running machine, or a recorded one. Paths are the check's, without the root."""
+
+    def locate(self, path: str) -> str:
+        """Where the path lies for the kernel. Raises the OSError that was recorded for it."""
+        ...
+
+    def statvfs(self, path: str) -> FsSpace: ...
+    def gpus(self) -> tuple[Gpu, ...]: ...
+    def kernel_log(self) -> Iterable[KernelRecord]: ...
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
+    def boottime_s(self) -> float: ...
+
+
+class Host:
+    """Implements nodetriage.checks.model.Host.
+
+    `announce` is told what comes next before each call that may block, so that a hang has a name; it runs for every
+    file, so it must be cheap. `records` are the kernel records that the agent hands in; None means the whole log.
+    """
+
+    def __init__(
+        self,
+        root: Path | str = "/",
+        *,
+        announce: Announce | None = None,
+        records: tuple[KernelRecord, ...] | None = None,
+        pattern: str | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        self._announce: Announce = announce or _silent
+        self._machine = machine or machine_at(Path(root), self._announce)
+        self._records = records
+        self._pattern = pattern
+
+    def for_check(self, check: Check[Any, Any], records: tuple[KernelRecord, ...] | None = None) -> "Host":
+        """The same machine, with the kernel records that are this check's. Costs a microsecond."""
+        other = copy.copy(self)
+        other._pattern = check.kernel_pattern
+        other._records = records
+        return other
+
+    def glob(self, pattern: str) -> list[PurePosixPath]:
+        found = [PurePosixPath("/")]
+        parts = PurePosixPath("/", pattern).parts[1:]
+        for i, part in enumerate(parts):
+            last = i + 1 == len(parts)
+            if not any(c in part for c in "*?["):
+                found = [p / part for p in found if not last or self.exists(p / part)]
+                continue
+            found = [p / name for p in found for name in fnmatch.filter(self._names(p), part)]
+        return sorted(found)
+
+    def _names(self, folder: PurePosixPath) -> list[str]:
+        path = str(folder)
+        self._announce(f"list {path}")
+        try:
+            return os.listdir(self._machine.locate(path))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return []
+            raise
+
+    def exists(self, path: str | PurePosixPath) -> bool:
+        try:
+            os.stat(self._machine.locate(str(path)))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise
+        return True
+
+    def text(self, path: str | PurePosixPath) -> str:
+        name = str(path)
+        self._announce(f"read {name}")
+        return read_whole(self._machine.locate(name)).decode("utf-8", "replace").rstrip()
+
+    def link(self, path: str | PurePosixPath) -> PurePosixPath:
+        folder, name = os.path.split(str(path))
+        target = os.readlink(os.path.join(self._machine.locate(folder or "/"), name))
+        return PurePosixPath(os.path.normpath(os.path.join(folder, target)))
+
+    def statvfs(self, path: str | PurePosixPath) -> FsSpace:
+        self._announce(f"statvfs {path}")
+        return self._machine.statvfs(str(path))
+
+    def pci_devices(self) -> tuple[PciDevice, ...]:
+        return tuple(self._pci_device(path) for path in self.glob("/sys/bus/pci/devices/*"))
+
+    def _pci_device(self, path: PurePosixPath) -> PciDevice:
+        """From `uevent`, which has all in one read; from the single files where a tree has no such file."""
+        address = path.name.lower()
+        try:
+            keys = dict(line.split("=", 1) for line in self.text(path / "uevent").splitlines() if "=" in line)
+        except FileNotFoundError:
+            keys = {}
+        if "PCI_ID" in keys and "PCI_CLASS" in keys:
+            ids = (int(number, 16) for number in (*keys["PCI_ID"].split(":"), keys["PCI_CLASS"]))
+            return PciDevice(address, *ids, driver=keys.get("DRIVER"))
+        vendor, device, class_code = (int(self.text(path / name), 16) for name in ("vendor", "device", "class"))
+        try:
+            driver = self.link(path / "driver").name
+        except FileNotFoundError:
+            driver = None
+        return PciDevice(address, vendor, device, class_code, driver)
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        return self._machine.gpus()
+
+    def kernel_log(self) -> tuple[KernelRecord, ...]:
+        records: Iterable[KernelRecord] = self._machine.kernel_log() if self._records is None else self._records
+        if self._pattern is None:
+            return tuple(records)
+        ours = re.compile(self._pattern)
+        return tuple(record for record in records if ours.search(record.text))
+
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
+        self._announce(f"run {' '.join(argv)}")
+        return self._machine.run(argv, timeout_s)
+
+    def boottime_s(self) -> float:
+        return self._machine.boottime_s()
+
+
+class Running:
+    """The machine that this process runs on."""
+
+    def __init__(self, announce: Announce, quarantined: frozenset[str] = frozenset()) -> None:
+        self._announce = announce
+        self.quarantined = quarantined  # PCI addresses of GPUs that NVML must not be asked about
+        self.accept_user_records = False
+
+    def locate(self, path: str) -> str:
+        return path
+
+    def statvfs(self, path: str) -> FsSpace:
+        """statvfs(3); free means free for users, not for root."""
+        s = os.statvfs(path)
+        size = s.f_frsize or s.f_bsize
+        return FsSpace(
+            s.f_blocks * size, s.f_bavail * size, s.f_files, s.f_favail, read_only=bool(s.f_flag & os.ST_RDONLY)
+        )
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        from nodetriage.agent import nvml  # here alone: a worker of another class never pays for it
+
+        return nvml.inventory(self._announce, self.quarantined)
+
+    def kernel_log(self) -> Iterable[KernelRecord]:
+        """All of this boot that the kernel still has. Raises OSError where /dev/kmsg may not be read."""
+        from nodetriage.agent import kmsg
+
+        self._announce("read /dev/kmsg")
+        return kmsg.whole_log("/dev/kmsg", self.accept_user_records)
+
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
+        from nodetriage.agent import commands
+
+        return commands.run(argv, timeout_s)
+
+    def boottime_s(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def machine_at(root: Path, announce: Announce) -> Machine:
+    """The running machine for "/", a recorded tree for any other folder."""
+    if str(root) == "/":
+        return Running(announce)
+    from nodetriage.agent.tree import Tree
+
+    return Tree(root)
+
+
+def read_whole(path: str) -> bytes:
+    """The file's bytes, without asking its size: those of /proc and /sys lie. Raises OSError as the kernel gives it."""
+    # O_NONBLOCK: a FIFO in the place of a file must not hang the reader; regular files do not care.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := os.read(fd, 65536):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > FILE_LIMIT_BYTES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    except OSError as error:
+        error.filename = error.filename or path  # os.read does not know it
+        raise
+    finally:
+        os.close(fd)
+
+
+def _silent(what: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,132 @@
+"""A machine recorded as a folder of plain files: for tests, bug reports and a look from a laptop.
+
+The layout is told in tests/hosts/README.md. Beside the files themselves: `nvml.json`, `dev/kmsg`, `commands/*.txt`,
+and, for what a folder cannot hold, `errors.toml`, `statvfs.toml`, `clock.toml`.
+"""
+
+import errno
+import functools
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nodetriage.agent import kmsg
+from nodetriage.agent.host import LINKS_LIMIT, read_whole
+from nodetriage.checks.model import FsSpace, Gpu, KernelRecord, Program, Unavailable
+from nodetriage.checks.settings import ConfigError, decode, load_toml
+
+
+class Tree:
+    """Implements nodetriage.agent.host.Machine on a folder. No link leads out of it: an absolute one starts at it."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises ConfigError where the folder or one of its own tables is wrong."""
+        self._root = os.path.realpath(root)
+        if not os.path.isdir(self._root):
+            raise ConfigError(f"{root}: no such folder")
+        self._errors = _errors(self._table("errors.toml"))
+
+    def locate(self, path: str) -> str:
+        normal = os.path.normpath("/" + path.lstrip("/"))
+        if normal in self._errors:
+            raise _os_error(self._errors[normal], normal)
+        return self._inside(normal)
+
+    def _inside(self, path: str) -> str:
+        """Resolves links one by one, as the kernel would after chroot(2) into the folder."""
+        todo = path.split("/")[::-1]
+        at, links = "", 0
+        while todo:
+            part = todo.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                at = at.rpartition("/")[0]
+                continue
+            try:
+                target = os.readlink(f"{self._root}{at}/{part}")
+            except OSError:  # not a link, or not there: whoever opens it will see
+                at = f"{at}/{part}"
+                continue
+            links += 1
+            if links > LINKS_LIMIT:
+                raise _os_error(errno.ELOOP, path)
+            at = "" if target.startswith("/") else at
+            todo += target.split("/")[::-1]
+        return f"{self._root}{at or '/'}"
+
+    def statvfs(self, path: str) -> FsSpace:
+        self.locate(path)
+        table = self._table("statvfs.toml")
+        if path not in table:
+            raise _os_error(errno.ENOENT, path)
+        return decode(FsSpace, table[path], "statvfs.toml", path)
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        try:
+            recorded = json.loads(self._bytes("nvml.json"))
+        except FileNotFoundError:
+            raise Unavailable("no NVML: the recorded tree has no nvml.json") from None
+        if isinstance(recorded, dict) and "unavailable" in recorded:
+            raise Unavailable(str(recorded["unavailable"]))
+        gpus = recorded["gpus"] if isinstance(recorded, dict) else recorded
+        return tuple(decode(Gpu, gpu, "nvml.json", f"gpus[{i}]") for i, gpu in enumerate(gpus))
+
+    def kernel_log(self) -> Iterable[KernelRecord]:
+        """Every record of dev/kmsg, in the raw form of that device; other lines stand for records without a stamp."""
+        try:
+            log = read_whole(self.locate("/dev/kmsg"))
+        except FileNotFoundError:
+            raise Unavailable("the recorded tree has no dev/kmsg") from None
+        return tuple(record for record in kmsg.replay(log) if kmsg.believed(record))
+
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
+        """commands/ARGV.txt, each odd character of ARGV as `_`, else commands/PROGRAM.txt; NAME.status if not 0."""
+        program = os.path.basename(argv[0])
+        whole = re.sub(r"[^A-Za-z0-9.=+-]", "_", " ".join((program, *argv[1:])))
+        for name in (whole, program):
+            if not os.path.exists(self.locate(f"/commands/{name}.txt")):
+                continue
+            stdout = self._bytes(f"commands/{name}.txt").decode("utf-8", "replace")
+            try:
+                status = int(self._bytes(f"commands/{name}.status"))
+            except FileNotFoundError:
+                status = 0
+            return Program(status, stdout, "")
+        raise Unavailable(f"{program}: not installed")
+
+    def boottime_s(self) -> float:
+        """clock.toml's boottime_s, else the uptime that was recorded, else 0."""
+        table = self._table("clock.toml")
+        if "boottime_s" in table:
+            return float(table["boottime_s"])
+        try:
+            return float(read_whole(self.locate("/proc/uptime")).split()[0])
+        except FileNotFoundError:
+            return 0.0
+
+    def _bytes(self, name: str) -> bytes:
+        return read_whole(self.locate("/" + name))
+
+    @functools.cache  # noqa: B019 a tree lives as long as the command that reads it
+    def _table(self, name: str) -> dict[str, Any]:
+        path = Path(self._root, name)
+        return load_toml(path) if path.exists() else {}
+
+
+def _errors(table: Mapping[str, Any]) -> dict[str, int]:
+    """errors.toml: path = errno's name."""
+    found = {}
+    for path, name in table.items():
+        number = getattr(errno, name, None) if isinstance(name, str) else None
+        if not isinstance(number, int):
+            raise ConfigError(f"errors.toml: {path}: expected the name of an errno, as 'EIO', got {name!r}")
+        found[os.path.normpath(path)] = number
+    return found
+
+
+def _os_error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
