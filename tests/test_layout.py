@@ -1,0 +1,115 @@
+"""The project is laid out and packaged as docs/decisions/0001-layout.md says."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOTS = ("agent", "analysis", "checks", "controller", "proto")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def built(*options: str, source: Path, into: Path) -> Path:
+    """The file that hatchling makes of the tree at `source`."""
+    command = [sys.executable, "-m", "hatchling", "build", *options, "-d", str(into)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (file,) = into.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("-t", "sdist", source=ROOT, into=tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the sdist, as an index's users build it."""
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    subprocess.run(["tar", "-xzf", sdist, "-C", unpacked], check=True)
+    (source,) = unpacked.iterdir()
+    return built("-t", "wheel", source=source, into=tmp_path_factory.mktemp("wheel"))
+
+
+def sources() -> set[str]:
+    """Every file of the roots that git would keep, by its path in a wheel."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOTS]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    return {str(PurePosixPath(*PurePosixPath(p).parts[1:])) for p in listed if p and (ROOT / p).exists()}
+
+
+def test_no_root_claims_the_namespace_for_itself() -> None:
+    strays = [p for root in ROOTS for p in (ROOT / root).glob("__init__.py")]
+    strays += [p for root in ROOTS for p in (ROOT / root / "nodetriage").glob("__init__.py")]
+
+    assert strays == []
+
+
+def test_every_portion_says_that_it_is_typed() -> None:
+    portions = [p for root in ROOTS for p in (ROOT / root / "nodetriage").iterdir() if p.is_dir()]
+
+    assert [p.name for p in portions if not (p / "py.typed").is_file()] == []
+
+
+def test_no_test_folder_is_a_package() -> None:
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_the_wheel_holds_every_source_file_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {n for n in archive.namelist() if ".dist-info/" not in n}
+
+    assert names == sources()
+    assert all(n.startswith("nodetriage/") for n in names)
+
+
+def test_the_wheel_brings_both_commands_and_its_licence(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (commands,) = (archive.read(n).decode() for n in names if n.endswith("entry_points.txt"))
+
+    assert "nodetriage = nodetriage.agent.cli:main" in commands
+    assert "nodetriagectl = nodetriage.controller.cli:main" in commands
+    assert any(n.endswith("licenses/LICENSE") for n in names)
+
+
+def test_the_lock_pins_every_requirement_by_hash_and_names_no_index() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    pins = {canonicalize_name(m[1]): Version(m[2]) for m in re.finditer(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE)}
+    hashed = re.findall(r"^[\w.-]+==\S+[^\n]*\\\n    --hash=sha256:[0-9a-f]{64}", lock, re.MULTILINE)
+
+    assert len(hashed) == len(pins)
+    assert "://" not in lock
+    for requirement in requirements():
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier, str(requirement)
+
+
+def test_the_lowest_grpcio_and_protobuf_allowed_can_load_the_generated_stubs() -> None:
+    stubs = ROOT / "proto/nodetriage/v1"
+    found = {
+        "grpcio": re.search(r"GRPC_GENERATED_VERSION = '(.+)'", (stubs / "health_pb2_grpc.py").read_text()),
+        "protobuf": re.search(r"# Protobuf Python Version: (.+)", (stubs / "health_pb2.py").read_text()),
+    }
+    for name, match in found.items():
+        assert match
+        (bound,) = (r for r in requirements() if r.name == name)
+        assert {s.operator: s.version for s in bound.specifier}[">="] == match[1]
+
+
+def requirements() -> list[Requirement]:
+    """All that pyproject.toml asks for: agent, controller, development."""
+    project = PROJECT["project"]
+    groups = [
+        project["dependencies"],
+        *project["optional-dependencies"].values(),
+        *PROJECT["dependency-groups"].values(),
+    ]
+    return [Requirement(line) for group in groups for line in group]
