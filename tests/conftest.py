@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from nvml_library import FakeGpus, build
 from slurm_cluster import SlurmCluster, missing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,3 +66,22 @@ def _clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewSlurmClus
     finally:
         for cluster in running:
             cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
+    """The stand-in for NVIDIA's library, compiled once for each set of functions that the driver is to lack."""
+    built: dict[tuple[str, ...], Path] = {}
+
+    def library(missing: tuple[str, ...]) -> Path:
+        if missing not in built:
+            built[missing] = build(tmp_path_factory.mktemp("nvml"), missing)
+        return built[missing]
+
+    return library
+
+
+@pytest.fixture
+def fake_gpus(nvml_library: Callable[[tuple[str, ...]], Path], tmp_path: Path) -> Callable[..., FakeGpus]:
+    """`fake_gpus(8)` is a node with eight healthy H100s, whose every answer the test can change."""
+    return lambda count, missing=(): FakeGpus(nvml_library(missing), tmp_path / "nvml", count)

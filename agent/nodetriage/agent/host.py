@@ -8,14 +8,19 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, PciDevice, Program
+
+if TYPE_CHECKING:
+    from nodetriage.agent.nvml import Library
 
 Announce = Callable[[str], None]
 
 FILE_LIMIT_BYTES = 64 << 20  # nothing that a check reads is near this; a runaway file must not eat the node's memory
 LINKS_LIMIT = 40  # as the kernel's own limit for one path
+_NVIDIA = 0x10DE
+_GPU_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -116,8 +121,8 @@ class Host:
         except FileNotFoundError:
             keys = {}
         if "PCI_ID" in keys and "PCI_CLASS" in keys:
-            ids = (int(number, 16) for number in (*keys["PCI_ID"].split(":"), keys["PCI_CLASS"]))
-            return PciDevice(address, *ids, driver=keys.get("DRIVER"))
+            vendor, device = (int(number, 16) for number in keys["PCI_ID"].split(":"))
+            return PciDevice(address, vendor, device, int(keys["PCI_CLASS"], 16), keys.get("DRIVER"))
         vendor, device, class_code = (int(self.text(path / name), 16) for name in ("vendor", "device", "class"))
         try:
             driver = self.link(path / "driver").name
@@ -150,6 +155,7 @@ class Running:
         self._announce = announce
         self.quarantined = quarantined  # PCI addresses of GPUs that NVML must not be asked about
         self.accept_user_records = False
+        self._nvml: Library | None = None
 
     def locate(self, path: str) -> str:
         return path
@@ -163,9 +169,15 @@ class Running:
         )
 
     def gpus(self) -> tuple[Gpu, ...]:
-        from nodetriage.agent import nvml  # here alone: a worker of another class never pays for it
+        if self._nvml is None:
+            from nodetriage.agent.nvml import Library  # here alone: a worker of another class never pays for it
 
-        return nvml.inventory(self._announce, self.quarantined)
+            self._nvml = Library(self._announce, self._nvidia_gpus)
+        return self._nvml.inventory(self.quarantined)
+
+    def _nvidia_gpus(self) -> list[str]:
+        devices = Host(machine=self, announce=self._announce).pci_devices()
+        return [d.address for d in devices if d.vendor == _NVIDIA and d.class_code >> 8 in _GPU_CLASSES]
 
     def kernel_log(self) -> Iterable[KernelRecord]:
         """All of this boot that the kernel still has. Raises OSError where /dev/kmsg may not be read."""

@@ -84,9 +84,9 @@ class Tree:
         return tuple(record for record in kmsg.replay(log) if kmsg.believed(record))
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
-        """commands/ARGV.txt, each odd character of ARGV as `_`, else commands/PROGRAM.txt; NAME.status if not 0."""
+        """commands/ARGV.txt, odd characters of ARGV as one `_`, else commands/PROGRAM.txt; NAME.status if not 0."""
         program = os.path.basename(argv[0])
-        whole = re.sub(r"[^A-Za-z0-9.=+-]", "_", " ".join((program, *argv[1:])))
+        whole = re.sub(r"[^A-Za-z0-9.=+-]+", "_", " ".join((program, *argv[1:])))
         for name in (whole, program):
             if not os.path.exists(self.locate(f"/commands/{name}.txt")):
                 continue

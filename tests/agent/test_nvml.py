@@ -1,0 +1,225 @@
+"""The door to NVML: the real nvidia-ml-py on a stand-in library, in a process of its own."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from nvml_library import Asker, FakeGpus
+
+from nodetriage.agent.nvml import address
+
+H100S = ("0000:1a:00.0", "0000:2a:00.0")
+
+
+@pytest.fixture
+def asker() -> Iterator[Callable[..., Asker]]:
+    running: list[Asker] = []
+
+    def start(gpus: FakeGpus, bus: tuple[str, ...] = ()) -> Asker:
+        running.append(Asker(gpus, bus))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+def test_a_healthy_gpu_has_its_names_its_rows_and_its_facts(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    answer = asker(fake_gpus(2)).ask()
+
+    assert [(g["pci"], g["uuid"][-3:], g["failure"]) for g in answer["gpus"]] == [
+        ("0000:1a:00.0", "000", None),
+        ("0000:2a:00.0", "001", None),
+    ]
+    assert answer["gpus"][0]["name"] == "NVIDIA H100 80GB HBM3"
+    assert answer["gpus"][0]["row_remap"] == {
+        "correctable_rows": 0,
+        "uncorrectable_rows": 0,
+        "pending": False,
+        "failed": False,
+        "banks_max": 640,
+        "banks_high": 0,
+        "banks_partial": 0,
+        "banks_low": 0,
+        "banks_none": 0,
+    }
+    assert answer["gpus"][0]["facts"]["recovery_action"] == 0
+    assert answer["gpus"][0]["facts"]["pcie_width"] == 16
+
+
+def test_each_call_is_announced_with_the_gpu_before_it_is_made(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    calls = asker(fake_gpus(1)).ask()["calls"]
+
+    assert calls[:2] == ["nvmlInit", "nvmlDeviceGetCount"]
+    assert "nvmlDeviceGetRemappedRows 0000:1a:00.0" in calls
+
+
+def test_a_pending_remap_and_a_failed_one_are_told_apart(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu0/RemappedRows", "4 1 1 0")
+    gpus.set("gpu1/RemappedRows", "0 8 0 1")
+
+    first, second = (g["row_remap"] for g in asker(gpus).ask()["gpus"])
+
+    assert (first["correctable_rows"], first["uncorrectable_rows"], first["pending"], first["failed"]) == (
+        4,
+        1,
+        True,
+        False,
+    )
+    assert (second["pending"], second["failed"]) == (False, True)
+
+
+def test_what_the_driver_does_not_support_is_none_and_never_zero(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    for call in ("RemappedRows", "EccMode", "FieldValue.230"):
+        gpus.set(f"gpu0/{call}", "!3")
+
+    gpu = asker(gpus).ask()["gpus"][0]
+
+    assert gpu["failure"] is None
+    assert gpu["row_remap"] is None
+    assert "ecc_enabled" not in gpu["facts"]
+    assert "recovery_action" not in gpu["facts"]
+
+
+def test_a_driver_without_a_function_gives_none_for_it_alone(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1, missing=("nvmlDeviceGetRowRemapperHistogram", "nvmlDeviceGetFieldValues"))
+
+    gpu = asker(gpus).ask()["gpus"][0]
+
+    assert gpu["row_remap"]["pending"] is False
+    assert gpu["row_remap"]["banks_max"] is None
+    assert "recovery_action" not in gpu["facts"]
+    assert gpu["facts"]["ecc_enabled"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [(15, "gpu_is_lost"), (16, "reset_required"), (999, "unknown"), (19, "in_use"), (10, "timeout"), (2, "other")],
+)
+def test_an_error_that_is_a_fact_about_the_gpu_is_kept_and_ends_the_questions(
+    error: int, failure: str, fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu1/EccMode", f"!{error}")
+
+    answer = asker(gpus).ask()
+    well, sick = answer["gpus"]
+
+    assert well["failure"] is None
+    assert sick["failure"] == failure
+    assert sick["failure_text"].startswith("nvmlDeviceGetEccMode: ")
+    assert sick["uuid"]
+    assert answer["calls"][-1] == "nvmlDeviceGetEccMode 0000:2a:00.0"
+
+
+def test_a_gpu_without_a_handle_is_listed_under_the_address_it_must_have(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu0/HandleByIndex", "!15")
+
+    lost = asker(gpus, H100S).ask()["gpus"][0]
+    nameless = asker(gpus).ask()["gpus"][0]
+
+    assert (lost["pci"], lost["failure"]) == ("0000:1a:00.0", "gpu_is_lost")
+    assert (nameless["pci"], nameless["failure"]) == ("nvml-index-0", "gpu_is_lost")
+
+
+def test_a_gpu_that_is_lost_later_keeps_the_names_it_had(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    process = asker(gpus)
+    before = process.ask()["gpus"][1]
+    gpus.set("gpu1/all", "!15")
+
+    after = process.ask()["gpus"][1]
+
+    assert after["failure"] == "gpu_is_lost"
+    assert (after["uuid"], after["pci"]) == (before["uuid"], before["pci"])
+
+
+def test_a_gpu_in_quarantine_is_listed_and_not_asked(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    process = asker(fake_gpus(2), H100S)
+
+    answer = process.ask(("0000:2a:00.0",))
+
+    assert answer["gpus"][1]["failure_text"] == "not asked: in quarantine"
+    assert not [call for call in answer["calls"] if "0000:2a:00.0" in call]
+
+
+def test_after_a_driver_reload_nvml_is_initialised_anew(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    process = asker(gpus)
+    process.ask()
+    assert "nvmlInit" not in process.ask()["calls"]
+    gpus.set("reload", "")
+
+    answer = process.ask()
+
+    assert answer["gpus"][0]["failure"] is None
+    assert "nvmlInit" in answer["calls"]
+
+
+def test_no_driver_is_unavailable_and_found_once_it_is_loaded(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("Init", "!9")
+    process = asker(gpus)
+    assert process.ask()["unavailable"] == "NVML: Driver Not Loaded"
+    gpus.set("Init", "")
+
+    assert len(process.ask()["gpus"]) == 1
+
+
+def test_a_library_that_does_not_fit_the_driver_is_an_error_and_not_an_absence(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("Init", "!18")
+
+    assert "mismatch" in asker(gpus).ask()["error"]
+
+
+def test_a_hung_call_is_named_by_what_was_announced_last(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu1/RemappedRows", "~forever")
+    process = asker(gpus)
+
+    process.send(("listen",))
+    while (line := process.line()) and not line.startswith("nvmlDeviceGetRemappedRows 0000:2a"):
+        pass
+
+    assert line == "nvmlDeviceGetRemappedRows 0000:2a:00.0\n"
+    assert process.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("bus_id", "kernel"),
+    [
+        ("00000000:1A:00.0", "0000:1a:00.0"),
+        (b"00000008:01:00.0", "0008:01:00.0"),
+        ("0000:3B:00.0", "0000:3b:00.0"),
+        ("00010000:01:00.0", "10000:01:00.0"),
+    ],
+)
+def test_addresses_are_written_as_the_kernel_writes_them(bus_id: str | bytes, kernel: str) -> None:
+    assert address(bus_id) == kernel

@@ -1,0 +1,35 @@
+"""The program of nvml_library.Asker: for each line (a list of PCI addresses in quarantine), one inventory as JSON."""
+
+import dataclasses
+import itertools
+import json
+import sys
+
+from nodetriage.agent.nvml import Library, NvmlError
+from nodetriage.checks.model import Unavailable
+
+calls: list[str] = []
+listen = False
+
+
+def announce(what: str) -> None:
+    calls.append(what)
+    if listen:
+        print(what, flush=True)
+
+
+seconds = itertools.count()
+library = Library(announce, lambda: sys.argv[1:], lambda: float(next(seconds)))
+for line in sys.stdin:
+    quarantined = json.loads(line)
+    if quarantined == ["listen"]:
+        listen, quarantined = True, []
+    answer: dict[str, object] = {}
+    try:
+        answer["gpus"] = [dataclasses.asdict(gpu) for gpu in library.inventory(quarantined)]
+    except Unavailable as error:
+        answer["unavailable"] = str(error)
+    except NvmlError as error:
+        answer["error"] = str(error)
+    print(json.dumps({**answer, "calls": calls}), flush=True)
+    calls.clear()

@@ -1,0 +1,334 @@
+/*
+ * A stand-in for NVIDIA's libnvidia-ml.so.1, driven by files, for tests without a GPU. No NVIDIA header is needed.
+ *
+ * FAKE_NVML_DIR holds one folder a GPU (gpu0, gpu1, ...), and in it one file a value, named as the NVML function
+ * less "nvmlDeviceGet" and version suffix: gpu0/Temperature, gpu3/RemappedRows. Files of the folder itself count for
+ * every GPU that has none of its own. A file holds numbers or a string, read anew at each call; before them may stand
+ *   !N         return NVML error N             gpu2/Temperature: "!15" = GPU is lost
+ *   ~N         sleep N milliseconds first      gpu2/Temperature: "~5000 40" = a slow driver
+ *   ~forever   never return                    gpu2/Temperature: "~forever" = a hung driver
+ * A file named "all" in a GPU's folder applies to its every call, the look-up of its handle too; "HandleByIndex" to
+ * that look-up alone. No file: a healthy H100. "count" sets the number of GPUs (default: the gpuN folders). "Init"
+ * works likewise, for nvmlInit. Touching "reload" voids the initialisation, as a reload of the driver does.
+ * Events: each line "GPU TYPE DATA" appended to FAKE_NVML_DIR/events ("0 8 79": an XID 79 on gpu0) reaches every
+ * event set that registered that GPU and type, and was made before.
+ * A function that a driver lacks is left out when linking: see nvml_library.py.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+#define MAX_GPUS 64
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef struct gpu { int n; } *Device;
+typedef struct { int used; long offset; u64 types[MAX_GPUS]; } EventSet;
+typedef struct { Device device; u64 type, data; u32 gi, ci; } EventData;
+typedef struct { char legacy[16]; u32 domain, bus, device, id, sub; char bus_id[32]; } PciInfo;
+typedef struct { u32 field, scope; long long at, latency; u32 type; int ret; union { u64 u; double d; } v; } FieldValue;
+
+static struct gpu gpus[MAX_GPUS];
+static int inits;
+
+static void wait_ms(long ms) {
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* Reads one value file into buf, the default where there is none, and obeys its marks. */
+static int value(int gpu, const char *name, const char *fallback, char *buf, size_t size) {
+    const char *dir = getenv("FAKE_NVML_DIR");
+    char path[4096], *p = buf, *end;
+    FILE *f = NULL;
+    if (dir && gpu >= 0) {
+        snprintf(path, sizeof path, "%s/gpu%d/%s", dir, gpu, name);
+        f = fopen(path, "r");
+    }
+    if (dir && !f) {
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        f = fopen(path, "r");
+    }
+    snprintf(buf, size, "%s", fallback);
+    if (f) {
+        size_t n = fread(buf, 1, size - 1, f);
+        buf[n] = 0;
+        buf[strcspn(buf, "\n")] = 0;
+        fclose(f);
+    }
+    while (*p == '~' || *p == '!') {
+        if (!strncmp(p, "~forever", 8)) for (;;) pause();
+        long n = strtol(p + 1, &end, 10);
+        if (*p == '!') return n;
+        wait_ms(n);
+        for (p = end; *p == ' '; p++) {}
+    }
+    if (p != buf) memmove(buf, *p ? p : fallback, strlen(*p ? p : fallback) + 1);
+    return OK;
+}
+
+/* A reload of the driver voids every initialisation made before it. */
+static int up(void) {
+    const char *dir = getenv("FAKE_NVML_DIR");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/reload", dir ? dir : "/nonexistent");
+    if (inits && !unlink(path)) inits = 0;
+    return inits;
+}
+
+static int get(Device d, const char *name, const char *fallback, char *buf, size_t size) {
+    char all[64];
+    int r;
+    if (!up()) return UNINITIALIZED;
+    if (!d) return INVALID_ARGUMENT;
+    if ((r = value(d->n, "all", "", all, sizeof all))) return r;
+    return value(d->n, name, fallback, buf, size);
+}
+
+/* n numbers, u32 or u64. */
+static int numbers(Device d, const char *name, const char *fallback, int n, int wide, ...) {
+    char buf[1024], *p = buf;
+    va_list ap;
+    int r = get(d, name, fallback, buf, sizeof buf);
+    if (r) return r;
+    va_start(ap, wide);
+    while (n--) {
+        void *out = va_arg(ap, void *);
+        u64 v = strtoull(p, &p, 0);
+        if (!out) continue;
+        if (wide) *(u64 *)out = v; else *(u32 *)out = v;
+    }
+    va_end(ap);
+    return OK;
+}
+
+static int string(Device d, const char *name, const char *fallback, char *out, u32 size) {
+    char buf[1024];
+    int r = get(d, name, fallback, buf, sizeof buf);
+    if (r) return r;
+    if (strlen(buf) >= size) return INSUFFICIENT_SIZE;
+    strcpy(out, buf);
+    return OK;
+}
+
+int nvmlInitWithFlags(u32 flags) {
+    char buf[64];
+    int r = value(-1, "Init", "", buf, sizeof buf);
+    (void)flags;
+    if (r) return r;
+    inits++;
+    for (int i = 0; i < MAX_GPUS; i++) gpus[i].n = i;
+    return OK;
+}
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlShutdown(void) { return inits ? (inits--, OK) : UNINITIALIZED; }
+const char *nvmlErrorString(int r) { return r == OK ? "Success" : "Fake NVML error"; }
+
+static int system_string(const char *name, const char *fallback, char *out, u32 size) {
+    char buf[256];
+    int r = inits ? value(-1, name, fallback, buf, sizeof buf) : UNINITIALIZED;
+    if (!r) snprintf(out, size, "%s", buf);
+    return r;
+}
+int nvmlSystemGetDriverVersion(char *s, u32 n) { return system_string("DriverVersion", "580.95.05", s, n); }
+int nvmlSystemGetNVMLVersion(char *s, u32 n) { return system_string("NVMLVersion", "13.580.95.05", s, n); }
+int nvmlSystemGetCudaDriverVersion_v2(int *v) { *v = 13000; return inits ? OK : UNINITIALIZED; }
+
+int nvmlDeviceGetCount_v2(u32 *count) {
+    char buf[64], path[4096];
+    const char *dir = getenv("FAKE_NVML_DIR");
+    int r = up() ? value(-1, "count", "", buf, sizeof buf) : UNINITIALIZED, n = 0;
+    if (r) return r;
+    if (buf[0]) return *count = atoi(buf), OK;
+    for (; dir && n < MAX_GPUS; n++) {
+        snprintf(path, sizeof path, "%s/gpu%d", dir, n);
+        if (access(path, F_OK)) break;
+    }
+    return *count = n, OK;
+}
+int nvmlDeviceGetHandleByIndex_v2(u32 i, Device *d) {
+    u32 n;
+    char all[64];
+    int r = nvmlDeviceGetCount_v2(&n);
+    if (!r && i >= n) r = INVALID_ARGUMENT;
+    if (!r) r = value(i, "all", "", all, sizeof all);
+    if (!r) r = value(i, "HandleByIndex", "", all, sizeof all);
+    if (!r) *d = &gpus[i];
+    return r;
+}
+int nvmlDeviceGetIndex(Device d, u32 *v) { return d ? (*v = d->n, OK) : INVALID_ARGUMENT; }
+
+#define FALLBACK(...) char def[128]; snprintf(def, sizeof def, __VA_ARGS__)
+int nvmlDeviceGetUUID(Device d, char *s, u32 n) {
+    FALLBACK("GPU-00000000-0000-4000-8000-%012d", d ? d->n : 0);
+    return string(d, "UUID", def, s, n);
+}
+int nvmlDeviceGetSerial(Device d, char *s, u32 n) {
+    FALLBACK("16500000000%02d", d ? d->n : 0);
+    return string(d, "Serial", def, s, n);
+}
+int nvmlDeviceGetPciInfo_v3(Device d, PciInfo *p) {
+    char buf[32];
+    FALLBACK("00000000:%02X:00.0", 0x1a + 0x10 * (d ? d->n : 0));
+    int r = string(d, "PciInfo", def, buf, sizeof buf);
+    if (r) return r;
+    memset(p, 0, sizeof *p);
+    strcpy(p->bus_id, buf);
+    snprintf(p->legacy, sizeof p->legacy, "%.12s", strlen(buf) > 12 ? buf + strlen(buf) - 12 : buf);
+    sscanf(buf, "%x:%x:%x", &p->domain, &p->bus, &p->device);
+    p->id = 0x233010de, p->sub = 0x16c110de;
+    return OK;
+}
+static int find(const char *want, Device *d, int by_uuid) {
+    u32 n = 0;
+    char uuid[96];
+    PciInfo pci;
+    int r = nvmlDeviceGetCount_v2(&n);
+    for (u32 i = 0; !r && i < n; i++) {
+        if (by_uuid ? !nvmlDeviceGetUUID(&gpus[i], uuid, sizeof uuid) && !strcmp(uuid, want)
+                    : !nvmlDeviceGetPciInfo_v3(&gpus[i], &pci) && !strcasecmp(pci.bus_id + strlen(pci.bus_id) - 12,
+                          strlen(want) > 12 ? want + strlen(want) - 12 : want))
+            return *d = &gpus[i], OK;
+    }
+    return r ? r : NOT_FOUND;
+}
+int nvmlDeviceGetHandleByUUID(const char *s, Device *d) { return find(s, d, 1); }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *s, Device *d) { return find(s, d, 0); }
+
+#define STRING(F, DEF) int nvmlDeviceGet##F(Device d, char *s, u32 n) { return string(d, #F, DEF, s, n); }
+#define U32(F, SUFFIX, DEF) int nvmlDeviceGet##F##SUFFIX(Device d, u32 *v) { return numbers(d, #F, DEF, 1, 0, v); }
+#define U64(F, DEF) int nvmlDeviceGet##F(Device d, u64 *v) { return numbers(d, #F, DEF, 1, 1, v); }
+#define PAIR(F, DEF) int nvmlDeviceGet##F(Device d, u32 *a, u32 *b) { return numbers(d, #F, DEF, 2, 0, a, b); }
+/* One value for each argument: Temperature takes a sensor, file Temperature is sensor 0, Temperature.1 sensor 1. */
+#define ARG(F, OUT, WIDE, DEF)                                                                                \
+    int nvmlDeviceGet##F(Device d, u32 arg, OUT *v) {                                                         \
+        char name[64];                                                                                        \
+        snprintf(name, sizeof name, arg ? #F ".%u" : #F, arg);                                                \
+        return numbers(d, name, DEF, 1, WIDE, v);                                                             \
+    }
+STRING(Name, "NVIDIA H100 80GB HBM3") STRING(VbiosVersion, "96.00.89.00.01") STRING(BoardPartNumber, "692-2G520-0200-000")
+U32(PersistenceMode, , "1") U32(ComputeMode, , "0") U32(PowerUsage, , "95000") U32(EnforcedPowerLimit, , "700000")
+U32(PerformanceState, , "0") U32(PcieReplayCounter, , "0") U32(RetiredPagesPendingStatus, , "0")
+U32(CurrPcieLinkGeneration, , "5") U32(MaxPcieLinkGeneration, , "5") U32(CurrPcieLinkWidth, , "16")
+U32(MaxPcieLinkWidth, , "16") U32(PcieSpeed, , "32000") U32(NumaNodeId, , "0")
+U64(CurrentClocksEventReasons, "1") U64(CurrentClocksThrottleReasons, "1") U64(SupportedEventTypes, "0x19")
+U64(TotalEnergyConsumption, "0")
+PAIR(EccMode, "1 1") PAIR(MigMode, "0 0")
+ARG(Temperature, u32, 0, "34") ARG(TemperatureThreshold, u32, 0, "90") ARG(ClockInfo, u32, 0, "1980")
+ARG(MaxClockInfo, u32, 0, "1980") ARG(NvLinkState, u32, 0, "1") ARG(NvLinkVersion, u32, 0, "7")
+int nvmlDeviceGetMinorNumber(Device d, u32 *v) {
+    FALLBACK("%d", d ? d->n : 0);
+    return numbers(d, "MinorNumber", def, 1, 0, v);
+}
+int nvmlDeviceGetTotalEccErrors(Device d, int error, int counter, u64 *v) {
+    char name[64]; /* TotalEccErrors.uncorrected.volatile ... */
+    snprintf(name, sizeof name, "TotalEccErrors.%s.%s", error ? "uncorrected" : "corrected", counter ? "aggregate" : "volatile");
+    return numbers(d, name, "0", 1, 1, v);
+}
+int nvmlDeviceGetMemoryErrorCounter(Device d, int error, int counter, int where, u64 *v) {
+    char name[64];
+    snprintf(name, sizeof name, "MemoryErrorCounter.%s.%s.%d", error ? "uncorrected" : "corrected", counter ? "aggregate" : "volatile", where);
+    return numbers(d, name, "0", 1, 1, v);
+}
+int nvmlDeviceGetRemappedRows(Device d, u32 *corr, u32 *unc, u32 *pending, u32 *failed) {
+    return numbers(d, "RemappedRows", "0 0 0 0", 4, 0, corr, unc, pending, failed);
+}
+int nvmlDeviceGetRowRemapperHistogram(Device d, u32 *v) { /* max high partial low none */
+    return numbers(d, "RowRemapperHistogram", "640 0 0 0 0", 5, 0, v, v + 1, v + 2, v + 3, v + 4);
+}
+int nvmlDeviceGetRetiredPages(Device d, int cause, u32 *count, u64 *addresses) {
+    (void)cause, (void)addresses;
+    return numbers(d, "RetiredPages", "!3", 1, 0, count);
+}
+int nvmlDeviceGetMemoryInfo(Device d, u64 *v) { /* total free used */
+    return numbers(d, "MemoryInfo", "85899345920 85520809984 378535936", 3, 1, v, v + 1, v + 2);
+}
+int nvmlDeviceGetUtilizationRates(Device d, u32 *v) { return numbers(d, "UtilizationRates", "0 0", 2, 0, v, v + 1); }
+int nvmlDeviceGetNvLinkErrorCounter(Device d, u32 link, u32 counter, u64 *v) {
+    char name[64];
+    snprintf(name, sizeof name, "NvLinkErrorCounter.%u.%u", link, counter);
+    return numbers(d, name, "0", 1, 1, v);
+}
+/* Version 2 and 3 of the structure begin alike: version, clusterUuid[16], status, cliqueId, state (a byte), healthMask. */
+int nvmlDeviceGetGpuFabricInfoV(Device d, void *info) { /* state status cliqueId healthMask */
+    struct { u32 version; unsigned char uuid[16]; u32 status, clique; unsigned char state; u32 health; } *f = info;
+    u32 state, status, clique, health;
+    int r = numbers(d, "GpuFabricInfo", "3 0 1 0x1aa", 4, 0, &state, &status, &clique, &health);
+    if (!r) f->state = state, f->status = status, f->clique = clique, f->health = health;
+    return r;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Device d, u32 *count, void *infos) { /* pids */
+    struct { u32 pid; u64 memory; u32 gi, ci; } *out = infos;
+    char buf[1024], *p = buf, *end;
+    u32 n = 0, room = *count;
+    int r = get(d, "ComputeRunningProcesses", "", buf, sizeof buf);
+    if (r) return r;
+    for (;; n++, p = end) {
+        u64 pid = strtoull(p, &end, 10);
+        if (end == p) break;
+        if (n < room) out[n].pid = pid, out[n].memory = 1 << 30, out[n].gi = out[n].ci = -1;
+    }
+    *count = n;
+    return n > room ? INSUFFICIENT_SIZE : OK;
+}
+int nvmlDeviceGetFieldValues(Device d, int n, FieldValue *v) { /* file FieldValue.ID; its own error for each field */
+    char name[64], buf[64];
+    int r = get(d, "FieldValues", "", buf, sizeof buf);
+    if (r) return r;
+    for (; n--; v++) {
+        snprintf(name, sizeof name, v->scope ? "FieldValue.%u.%u" : "FieldValue.%u", v->field, v->scope);
+        v->type = 3, v->v.u = 0, v->at = time(NULL) * 1000000LL;
+        v->ret = numbers(d, name, "0", 1, 1, &v->v.u);
+    }
+    return OK;
+}
+
+static FILE *events(void) {
+    char path[4096];
+    const char *dir = getenv("FAKE_NVML_DIR");
+    snprintf(path, sizeof path, "%s/events", dir ? dir : "/nonexistent");
+    return fopen(path, "r");
+}
+int nvmlEventSetCreate(EventSet **set) {
+    FILE *f = events();
+    if (!inits) return UNINITIALIZED;
+    *set = calloc(1, sizeof **set);
+    if (f) fseek(f, 0, SEEK_END), (*set)->offset = ftell(f), fclose(f);
+    return OK;
+}
+int nvmlEventSetFree(EventSet *set) { free(set); return OK; }
+int nvmlDeviceRegisterEvents(Device d, u64 types, EventSet *set) {
+    char buf[64];
+    int r = get(d, "RegisterEvents", "", buf, sizeof buf);
+    if (!r) set->types[d->n] |= types;
+    return r;
+}
+int nvmlEventSetWait_v2(EventSet *set, EventData *out, u32 timeout) {
+    char buf[64], line[256];
+    struct timespec t0, t;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    for (;;) {
+        int r = inits ? value(-1, "EventSetWait", "", buf, sizeof buf) : UNINITIALIZED, gpu;
+        FILE *f;
+        if (r) return r;
+        if ((f = events())) {
+            fseek(f, set->offset, SEEK_SET);
+            while (fgets(line, sizeof line, f) && strchr(line, '\n')) {
+                u64 type, data;
+                set->offset = ftell(f);
+                if (sscanf(line, "%d %lli %lli", &gpu, (long long *)&type, (long long *)&data) != 3) continue;
+                if (gpu < 0 || gpu >= MAX_GPUS || !(set->types[gpu] & type)) continue;
+                fclose(f);
+                *out = (EventData){&gpus[gpu], type, data, -1, -1};
+                return OK;
+            }
+            fclose(f);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        if ((t.tv_sec - t0.tv_sec) * 1000 + (t.tv_nsec - t0.tv_nsec) / 1000000 >= timeout) return TIMEOUT;
+        wait_ms(10);
+    }
+}
