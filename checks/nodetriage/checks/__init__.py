@@ -1,0 +1,40 @@
+"""All checks: ours in an explicit tuple, other people's through the entry point group `nodetriage.checks`."""
+
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from nodetriage.checks import fs_mounts, gpu_lost, gpu_remap, gpu_xid, ib_link
+from nodetriage.checks.model import Check
+
+GROUP = "nodetriage.checks"
+
+# In the order of reports.
+ALL: tuple[Check[Any, Any], ...] = (
+    gpu_xid.CHECK,
+    gpu_lost.CHECK,
+    gpu_remap.CHECK,
+    ib_link.CHECK,
+    fs_mounts.CHECK,
+)
+
+
+def all_checks(others: Iterable[EntryPoint] | None = None) -> tuple[tuple[Check[Any, Any], ...], tuple[str, ...]]:
+    """Our checks and those of installed packages, and one line for each of theirs that could not be loaded.
+
+    `others` stands in for the installed entry points in tests. A foreign check never replaces one of the same name.
+    """
+    checks, troubles = list(ALL), []
+    for entry in entry_points(group=GROUP) if others is None else others:
+        try:
+            found = entry.load()
+        except Exception as error:  # noqa: BLE001 somebody else's module must not keep ours from running
+            troubles.append(f"check {entry.name} ({entry.value}): {type(error).__name__}: {error}")
+            continue
+        if not isinstance(found, Check):
+            troubles.append(f"check {entry.name} ({entry.value}): expected a Check, got {type(found).__name__}")
+        elif any(found.name == known.name for known in checks):
+            troubles.append(f"check {entry.name} ({entry.value}): the name {found.name} is taken")
+        else:
+            checks.append(found)
+    return tuple(checks), tuple(troubles)

@@ -1,0 +1,111 @@
+"""GPUs that are gone, or no longer answer.
+
+Compares three views: the PCI bus (/sys/bus/pci/devices, Documentation/ABI/testing/sysfs-bus-pci), NVML's list
+(nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex) and what the profile expects. A loop over the GPUs that NVML returns
+cannot see the one that is missing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nodetriage.checks.model import Check, Finding, Host, NvmlFailure, Severity, Unavailable
+
+_NVIDIA = 0x10DE
+_DISPLAY_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
+_DRIVER_FAILURES = (NvmlFailure.DRIVER_NOT_LOADED, NvmlFailure.VERSION_MISMATCH)
+_FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.LOW}  # the rest is high
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the node should have; profiles fill it in."""
+
+    expected_gpus: int = 0  # 0: not known
+    expected_pci: tuple[str, ...] = ()  # addresses as lspci -D prints them; names the GPU that is missing
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One GPU as NVML lists it."""
+
+    pci: str
+    uuid: str
+    failure: NvmlFailure | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """`bus` leaves out virtual functions and what is bound to vfio-pci: those are not the driver's."""
+
+    bus: tuple[str, ...]
+    nvml: tuple[Answer, ...] | None  # None: there is no NVML, and `why` says what is missing
+    why: str = ""
+    ever: tuple[str, ...] = ()  # memory: every address seen on the bus since boot
+
+
+def read(host: Host) -> Inventory:
+    bus = tuple(
+        device.address
+        for device in host.pci_devices()
+        if device.vendor == _NVIDIA
+        and device.class_code >> 8 in _DISPLAY_CLASSES
+        and device.driver != "vfio-pci"
+        and not host.exists(f"/sys/bus/pci/devices/{device.address}/physfn")
+    )
+    try:
+        gpus = host.gpus()
+    except Unavailable as error:
+        return Inventory(bus, None, str(error), bus)
+    return Inventory(bus, tuple(Answer(g.pci, g.uuid, g.failure, g.failure_text) for g in gpus), "", bus)
+
+
+def remember(before: Inventory | None, now: Inventory) -> Inventory:
+    return replace(now, ever=tuple(sorted({*now.bus, *(before.ever if before else ())})))
+
+
+def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[Finding]:
+    """Raises Unavailable where there is no GPU, none is expected and none was here before."""
+    expected = {*policy.expected_pci, *(before.ever if before else ())}
+    if not now.bus and not now.nvml and not expected and not policy.expected_gpus:
+        raise Unavailable("no NVIDIA GPU on the PCI bus")
+    missing = sorted(expected - set(now.bus))
+    for address in missing:
+        yield Finding(address, "gpu_missing", Severity.HIGH, {"on_bus": len(now.bus)})
+    if not missing and len(now.bus) < policy.expected_gpus:
+        evidence = {"on_bus": len(now.bus), "expected": policy.expected_gpus}
+        yield Finding("gpus", "gpu_missing", Severity.HIGH, evidence)
+    if now.nvml is None:
+        if now.bus:
+            severity = Severity.HIGH if policy.expected_gpus else Severity.WARNING
+            yield Finding("nvidia-driver", "gpu_driver_unusable", severity, {"why": now.why, "on_bus": len(now.bus)})
+        return
+    yield from _unanswered(now.nvml)
+    for address in sorted(set(now.bus) - {a.pci for a in now.nvml}):
+        yield Finding(address, "gpu_not_enumerated", Severity.HIGH, {"nvml_count": len(now.nvml)})
+
+
+def _unanswered(nvml: tuple[Answer, ...]) -> Iterator[Finding]:
+    for gpu in nvml:
+        if gpu.failure is None:
+            continue
+        evidence = {"nvml": gpu.failure.value, "text": gpu.text[:200], "uuid": gpu.uuid}
+        if gpu.failure in _DRIVER_FAILURES:  # running jobs go on, new ones fail: no reason to end any
+            yield Finding(gpu.pci, "gpu_driver_unusable", Severity.LOW, evidence)
+        else:
+            yield Finding(gpu.pci, "gpu_not_answering", _FAILURES.get(gpu.failure, Severity.HIGH), evidence)
+
+
+CHECK = Check(
+    name="gpu_lost",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("gpu_missing", "gpu_not_enumerated", "gpu_not_answering", "gpu_driver_unusable"),
+    worker="gpu",
+    every_s=60,
+    timeout_s=10,
+    remember=remember,
+    wakes_on=("udev:pci", "nvml:xid"),
+    raise_after=2,  # a driver that is being reloaded lists no GPU for some seconds
+)

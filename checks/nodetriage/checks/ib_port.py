@@ -1,0 +1,129 @@
+"""Ports of InfiniBand and RoCE adapters, as sysfs has them."""
+
+import errno
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from nodetriage.checks.model import Host
+
+SATURATED = 255  # link_downed has 8 bits and stays at its highest value; it does not wrap
+_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec(?: \((\d{1,2})X(?: (\w+))?\))?")
+_NO_COUNTER = (errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One port. `error` is set where its state could not be read; then nothing but its name can be relied on."""
+
+    name: str  # HCA/port
+    at_s: float  # CLOCK_BOOTTIME of the reading
+    state: str = ""  # DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER
+    phys_state: str = ""  # LinkUp, Polling, Disabled, ...
+    rate_gbps: float = 0
+    width: int = 0  # lanes; 0 where the kernel does not say
+    speed: str = ""  # SDR ... XDR; a kernel that does not know a newer one says SDR, so it is not judged
+    link_layer: str = ""  # InfiniBand or Ethernet
+    pci: str = ""
+    downed: int | None = None  # times the link was lost; None where it cannot be read (restricted functions)
+    error: str = ""
+    was_up: bool = False  # the last three are the memory's
+    waiting_since_s: float | None = None
+    flaps_at_s: tuple[float, ...] = ()
+
+    @property
+    def hca(self) -> str:
+        return self.name.partition("/")[0]
+
+
+def read_ports(host: Host) -> tuple[Port, ...]:
+    """All ports of physical functions, by name."""
+    at_s = host.boottime_s()
+    return tuple(
+        _read_port(host, path, at_s)
+        for path in host.glob("/sys/class/infiniband/*/ports/*")
+        if not host.exists(path.parent.parent / "device/physfn")
+    )
+
+
+def _read_port(host: Host, path: PurePosixPath, at_s: float) -> Port:
+    device = path.parent.parent / "device"
+    name = f"{path.parent.parent.name}/{path.name}"
+    pci = _pci(host, device)
+    try:
+        state, phys_state = _named(host, path / "state"), _named(host, path / "phys_state")
+        rate_gbps, width, speed = _rate(host, path / "rate")
+        link_layer = host.text(path / "link_layer") if host.exists(path / "link_layer") else "InfiniBand"
+        downed = (
+            _carrier_downs(host, device) if link_layer == "Ethernet" else _counter(host, path / "counters/link_downed")
+        )
+    except OSError as error:
+        return Port(name, at_s, pci=pci, error=f"{error.filename or path}: {error.strerror or error}")
+    except ValueError as error:
+        return Port(name, at_s, pci=pci, error=str(error))
+    return Port(name, at_s, state, phys_state, rate_gbps, width, speed, link_layer, pci, downed)
+
+
+def _named(host: Host, path: PurePosixPath) -> str:
+    """The word of "4: ACTIVE". Raises ValueError."""
+    number, colon, word = host.text(path).partition(": ")
+    if not (colon and number.isdecimal() and word):
+        raise ValueError(f'{path}: expected "NUMBER: NAME", got {host.text(path)[:40]!r}')
+    return word
+
+
+def _rate(host: Host, path: PurePosixPath) -> tuple[float, int, str]:
+    text = host.text(path)
+    found = _RATE.fullmatch(text)
+    if not found:
+        raise ValueError(f"{path}: expected a rate in Gb/sec, got {text[:40]!r}")
+    return float(found[1]), int(found[2] or 0), found[3] or ""
+
+
+def _counter(host: Host, path: PurePosixPath) -> int | None:
+    """None where this function may not ask: the driver answers EINVAL, and logs a line for each try."""
+    try:
+        text = host.text(path)
+    except OSError as error:
+        if error.errno in _NO_COUNTER:
+            return None
+        raise
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{path}: expected a count, got {text[:40]!r}")
+    return int(text)
+
+
+def _carrier_downs(host: Host, device: PurePosixPath) -> int | None:
+    counts = [_counter(host, path) for path in host.glob(str(device / "net/*/carrier_down_count"))]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _pci(host: Host, device: PurePosixPath) -> str:
+    try:
+        return host.link(device).name.lower()
+    except OSError:
+        return ""
+
+
+def remember(before: tuple[Port, ...] | None, now: tuple[Port, ...]) -> tuple[Port, ...]:
+    """The newest reading, with what only the past knows: whether a port was ever up, since when it waits, its flaps."""
+    old = {port.name: port for port in before or ()}
+    return tuple(_since(old.get(port.name), port, before is None) for port in now)
+
+
+def _since(old: Port | None, port: Port, first: bool) -> Port:
+    up, waiting = port.state == "ACTIVE", port.state in ("INIT", "ARMED")
+    # At the very first look a port is taken to have waited since boot.
+    started_s = old.waiting_since_s if old and old.waiting_since_s is not None else 0.0 if first else port.at_s
+    downs = downs_since(old, port)
+    flaps = (*(old.flaps_at_s if old else ()), *((port.at_s,) * min(downs, 255)))[-255:]
+    was_up = up or (old is not None and old.was_up)
+    return replace(port, was_up=was_up, waiting_since_s=started_s if waiting else None, flaps_at_s=flaps)
+
+
+def downs_since(old: Port | None, port: Port) -> int:
+    """Times down since the last look. A counter below its last value was reset: then nobody knows, and it is 0."""
+    if old is None or old.downed is None or port.downed is None:
+        return 0
+    return max(port.downed - old.downed, 0)

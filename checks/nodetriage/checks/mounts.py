@@ -1,0 +1,113 @@
+"""The mount table of process 1 and /etc/fstab, as values."""
+
+import re
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Host
+
+# File systems without a device or server behind them: nothing to ask.
+_PSEUDO = frozenset({
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
+    "fusectl", "hugetlbfs", "mqueue", "nsfs", "overlay", "proc", "pstore", "ramfs", "resctrl", "rpc_pipefs",
+    "securityfs", "selinuxfs", "sysfs", "tmpfs", "tracefs",
+})  # fmt: skip
+_BORN_READ_ONLY = frozenset(("squashfs", "erofs", "iso9660", "cramfs", "romfs"))
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of mountinfo; of several on one point, the last, which is the one that programs see."""
+
+    point: str
+    fstype: str
+    source: str
+    mount_read_only: bool  # this mount alone
+    super_read_only: bool  # the whole file system
+    emergency: bool  # the kernel made it read-only after an error
+    automounted: bool = False  # mounted over or below an autofs trigger
+    error: str = ""  # what statvfs(2) failed with, by its errno name
+
+    @property
+    def real(self) -> bool:
+        """There is a disk or a server behind it."""
+        return self.fstype not in _PSEUDO
+
+    @property
+    def read_only(self) -> bool:
+        return (self.mount_read_only or self.super_read_only) and self.fstype not in _BORN_READ_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class Fstab:
+    """One line of fstab(5)."""
+
+    source: str
+    point: str
+    fstype: str
+    options: tuple[str, ...]
+
+    @property
+    def wanted(self) -> bool:
+        """It should be mounted once the node is up."""
+        return self.point.startswith("/") and self.fstype != "swap" and "noauto" not in self.options
+
+
+def read_mounts(host: Host) -> tuple[Mount, ...]:
+    """Raises ValueError where a line cannot be understood: half a mount table must not pass for a whole one."""
+    try:
+        text = host.text("/proc/1/mountinfo")
+    except PermissionError:  # not root: our own view is all there is
+        text = host.text("/proc/self/mountinfo")
+    mounts = [_mount(line) for line in text.splitlines()]
+    triggers = [m.point for m in mounts if m.fstype == "autofs"]
+    top = {m.point: m for m in mounts if m.fstype != "autofs"}
+    bare = {m.point: m for m in mounts if m.fstype == "autofs" and m.point not in top}
+    return tuple(
+        Mount(
+            m.point, m.fstype, m.source, m.mount_read_only, m.super_read_only, m.emergency,
+            automounted=any(m.point == t or m.point.startswith(f"{t.rstrip('/')}/") for t in triggers),
+        )
+        for m in (*top.values(), *bare.values())
+    )  # fmt: skip
+
+
+def _mount(line: str) -> Mount:
+    left, dash, right = line.partition(" - ")
+    fields, rest = left.split(" "), right.split(" ")
+    if not dash or len(fields) < 6 or len(rest) < 3:
+        raise ValueError(f"/proc/1/mountinfo: cannot understand the line {line[:80]!r}")
+    options, super_options = fields[5].split(","), rest[2].split(",")
+    return Mount(
+        point=_plain(fields[4]),
+        fstype=rest[0],
+        source=_plain(rest[1]),
+        mount_read_only="ro" in options,
+        super_read_only="ro" in super_options,
+        emergency="emergency_ro" in super_options,
+    )
+
+
+def read_fstab(host: Host) -> tuple[Fstab, ...]:
+    """Lines that are no entry are left out, as mount(8) does."""
+    if not host.exists("/etc/fstab"):
+        return ()
+    found = []
+    for line in host.text("/etc/fstab").splitlines():
+        fields = line.split()
+        if len(fields) >= 3 and not fields[0].startswith("#"):
+            options = tuple(fields[3].split(",")) if len(fields) > 3 else ()
+            found.append(Fstab(_plain(fields[0]), _plain(fields[1]).rstrip("/") or "/", fields[2], options))
+    return tuple(found)
+
+
+def on_autofs(point: str, mounts: tuple[Mount, ...]) -> bool:
+    """The point is, or lies below, an autofs trigger: it comes when somebody asks for it."""
+    return any(
+        m.fstype == "autofs" and (m.point == point or point.startswith(f"{m.point.rstrip('/')}/")) for m in mounts
+    )
+
+
+def _plain(word: str) -> str:
+    """Undoes the octal escapes for white space and backslash."""
+    return _OCTAL.sub(lambda m: chr(int(m[1], 8)), word)
