@@ -15,7 +15,7 @@ Schema: TypeAlias = Mapping[str, pl.DataType]
 # One row a run: a job that was requeued has one row for each attempt, all with the same job_id.
 JOBS: Schema = {
     "job_id": pl.String(),  # 123, or 120_3 for task 3 of array 120
-    "attempt": pl.Int32(),  # from 1, in order of start
+    "attempt": pl.Int32(),  # from 0, in order of start
     "name": pl.String(),
     "user": pl.String(),
     "partition": pl.String(),
@@ -222,11 +222,11 @@ def _split(frame: pl.DataFrame, faults: Mapping[str, pl.Expr]) -> tuple[dict[str
 
 
 def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
-    """Attempts from 1 in order of start, where the source did not number them."""
+    """Attempts from 0 in order of start, where the source did not number them."""
     if runs["attempt"].null_count() == 0:
         return runs
     started = pl.col("start_at").fill_null(pl.col("submit_at"))
-    order = started.rank("ordinal").over("job_id").cast(pl.Int32).fill_null(1)
+    order = (started.rank("ordinal").over("job_id").cast(pl.Int32) - 1).fill_null(0)
     return runs.with_columns(pl.col("attempt").fill_null(order))
 
 
