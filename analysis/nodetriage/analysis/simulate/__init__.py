@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from nodetriage.analysis.simulate import events, faults, jobs, lanes
-from nodetriage.analysis.simulate.fleet import EPOCH_DAYS, KINDS, RESEARCH_MIX, Fleet, Size
+from nodetriage.analysis.simulate.planted import EPOCH_DAYS, KINDS, RESEARCH_MIX, Fleet, Size
 
 __all__ = ["RESEARCH_MIX", "Fleet", "Simulated", "Size", "Truth", "epochs", "fleet"]
 

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from nodetriage.analysis.simulate.faults import Faults, Floats, Ints
-from nodetriage.analysis.simulate.fleet import APPLICATION_XIDS, DAY_US, KINDS, NOISE, Fleet, Kind
 from nodetriage.analysis.simulate.jobs import Runs
 from nodetriage.analysis.simulate.lanes import Lanes
+from nodetriage.analysis.simulate.planted import APPLICATION_XIDS, DAY_US, KINDS, NOISE, Fleet, Kind
 from nodetriage.checks.model import Severity
 
 _MINUTE = 1 / 1440

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nodetriage.analysis.simulate.fleet import KINDS, Fleet
+from nodetriage.analysis.simulate.planted import KINDS, Fleet
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 
 from nodetriage.analysis.simulate.faults import Bools, Faults, Ints
-from nodetriage.analysis.simulate.fleet import DAY_US, EPOCH_DAYS, KINDS, Fleet
 from nodetriage.analysis.simulate.lanes import Attempts, Lanes
+from nodetriage.analysis.simulate.planted import DAY_US, EPOCH_DAYS, KINDS, Fleet
+from nodetriage.analysis.tables import JOBS, TIME
 
 _LARGE_GPUS = 256  # from here a requeued job may push others out
 _GPUS_PER_PREEMPTION = 64
@@ -98,7 +99,7 @@ def table(
     frame = pl.DataFrame(
         {
             "job_id": job_id,
-            "attempt": runs.attempt.astype(np.int32),
+            "attempt": (runs.attempt + 1).astype(np.int32),
             "user": user,
             "state": state,
             "exit_code": exit_code,
@@ -160,28 +161,17 @@ def _gather(values: pl.Series, index: Ints) -> pl.Series:
 
 
 def _finish(frame: pl.DataFrame) -> pl.DataFrame:
-    at = pl.Datetime("us", "UTC")
-    big, small = pl.col("gpus") >= 256, pl.col("gpus") < 8
+    big, small = pl.col("gpus") >= _LARGE_GPUS, pl.col("gpus") < 8
     qos = pl.when(big).then(pl.lit("high")).when(small).then(pl.lit("low")).otherwise(pl.lit("normal"))
     name = pl.when(small).then(pl.lit("notebook")).when(big).then(pl.lit("pretrain")).otherwise(pl.lit("finetune"))
-    ended = pl.when(pl.col("state") != "RUNNING").then(pl.col("end_at").cast(at))
-    return frame.select(
-        "job_id",
-        "attempt",
-        name.alias("name"),
-        (pl.lit("user") + pl.col("user").cast(pl.String).str.zfill(3)).alias("user"),
-        pl.lit("gpu").alias("partition"),
-        qos.alias("qos"),
-        "state",
-        "exit_code",
-        pl.col("submit_at").cast(at),
-        (pl.col("submit_at") + 1_000_000).cast(at).alias("eligible_at"),
-        pl.col("start_at").cast(at),
-        ended.alias("end_at"),
-        "nodes",
-        "node_count",
-        "gpus",
-        pl.col("attempt").alias("restarts"),
-        "excluded_nodes",
-        "preempted_by",
-    )
+    return frame.with_columns(
+        name=name,
+        user=pl.lit("user") + pl.col("user").cast(pl.String).str.zfill(3),
+        partition=pl.lit("gpu"),
+        qos=qos,
+        submit_at=pl.col("submit_at").cast(TIME),
+        eligible_at=(pl.col("submit_at") + 1_000_000).cast(TIME),
+        start_at=pl.col("start_at").cast(TIME),
+        end_at=pl.when(pl.col("state") != "RUNNING").then(pl.col("end_at").cast(TIME)),
+        restarts=pl.col("attempt") - 1,
+    ).select(*JOBS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nodetriage.analysis.simulate.faults import Bools, Faults, Floats, Ints
-from nodetriage.analysis.simulate.fleet import EPOCH_DAYS, Fleet
+from nodetriage.analysis.simulate.planted import EPOCH_DAYS, Fleet
 
 _MINUTE = 1 / 1440
 _SIGMA = 1.2  # of the lognormal run times: many short, few long

@@ -55,7 +55,7 @@ KINDS = (
     Kind("gpu_missing", 0.14, "gpu_xid", "gpu", "gpu_off_bus", xid=79, state="NODE_FAIL"),
     Kind("gpu_memory", 0.14, "gpu_ecc", "gpu", "gpu_ecc_uncorrectable", xid=48),
     Kind("row_remap", 0.06, "gpu_row_remap", "gpu", "gpu_row_remap_failed", xid=64),
-    Kind("nvlink", 0.09, "gpu_nvlink", "gpu", "nvlink_error", xid=74),
+    Kind("nvlink", 0.09, "gpu_nvlink", "gpu", "gpu_nvlink_error", xid=74),
     Kind("gsp_timeout", 0.06, "gpu_xid", "gpu", "gpu_gsp_timeout", xid=119, state="NODE_FAIL"),
     Kind("pcie", 0.05, "pcie", "pci", "pcie_uncorrectable"),
     Kind("ib_link", 0.16, "ib_link", "mlx5", "ib_link_down"),
@@ -65,8 +65,8 @@ KINDS = (
 
 # What checks report day by day without any job being hurt by it; the last one is a plain false alarm.
 NOISE = (
-    Kind("ecc_correctable", 0.55, "gpu_ecc", "gpu", "gpu_ecc_correctable", severity=Severity.WARNING),
-    Kind("ib_flap", 0.35, "ib_link", "mlx5", "ib_link_flap", severity=Severity.WARNING),
+    Kind("ecc_correctable", 0.55, "gpu_ecc", "gpu", "gpu_ecc_corrected_storm", severity=Severity.WARNING),
+    Kind("ib_flap", 0.35, "ib_link", "mlx5", "ib_link_flapping", severity=Severity.WARNING),
     Kind("false_alarm", 0.10, "mounts", "/datasets", "mount_stale", severity=Severity.HIGH),
 )
 

@@ -1,0 +1,62 @@
+"""The frozen value in which every result leaves the analysis: a number with its unit, and whether it is a model's."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["model", "measured"]
+
+
+class OutOfDomain(ValueError):
+    """A model was asked about values for which it does not hold; the text says which and what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number. `low` and `high` bound it at 90 % where an interval is known; `notes` are for the reader."""
+
+    name: str
+    value: float
+    unit: str
+    kind: Kind = "model"
+    low: float | None = None
+    high: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """As JSON takes it: no infinities, no NaN (null stands for "no bound")."""
+        row = dataclasses.asdict(self)
+        for key in ("value", "low", "high"):
+            if row[key] is not None and not math.isfinite(row[key]):
+                row[key] = None
+        return row
+
+    def line(self) -> str:
+        """One line for a person."""
+        interval = ""
+        if self.low is not None and self.high is not None:
+            interval = f" [{self.low:.4g} to {self.high:.4g} at 90 %]"
+        text = f"{self.name}: {self.value:.6g} {self.unit}{interval} ({self.kind})"
+        return "\n".join([text, *(f"  note: {n}" for n in self.notes)])
+
+
+def positive(**values: float) -> None:
+    """Raises OutOfDomain where a value is not a finite number above zero."""
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise OutOfDomain(f"{name}: expected a number above 0, got {value:g}")
+
+
+def not_negative(**values: float) -> None:
+    """Raises OutOfDomain where a value is not a finite number of zero or more."""
+    for name, value in values.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise OutOfDomain(f"{name}: expected a number of 0 or more, got {value:g}")
+
+
+def share(**values: float) -> None:
+    """Raises OutOfDomain where a value does not lie between 0 and 1, both excluded."""
+    for name, value in values.items():
+        if not 0 < value < 1:
+            raise OutOfDomain(f"{name}: expected a number between 0 and 1, got {value:g}")
