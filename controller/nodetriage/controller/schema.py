@@ -58,3 +58,98 @@ events = Table(
     Index(None, "fault", "at_us"),
     sqlite_autoincrement=True,  # a cursor is never given twice, not even after old events were deleted
 )
+
+# The brain's memory: what `policy.step` works on, written in the transaction of the step that changed it.
+brain = Table(
+    "brain",
+    metadata,
+    Column("id", Integer, primary_key=True),  # 1: there is one brain
+    Column("cursor", BigInteger, nullable=False),  # events.id of the last event that was weighed
+    Column("document", LargeBinary, nullable=False),  # JSON of the fleet-wide rest
+)
+
+node_states = Table(
+    "node_states",
+    metadata,
+    Column("node", String, primary_key=True),
+    Column("state", String, nullable=False),  # BurnIn, Healthy, Suspect, Drained, Repair, Lemon, Retired
+    Column("since_us", BigInteger, nullable=False),
+    Column("drain", String, nullable=False),  # "", wanted, asked, done, returning
+    Column("theirs", Integer, nullable=False),  # 1: drained under someone else's reason
+    Column("held_why", String, nullable=False),  # which limit of the brake holds the drain
+    Column("incident", String, nullable=False),
+    Column("document", LargeBinary, nullable=False),  # JSON of state.NodeFacts
+)
+
+job_states = Table(
+    "job_states",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("document", LargeBinary, nullable=False),  # JSON of state.JobFacts
+)
+
+transitions = Table(
+    "transitions",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("node", String, nullable=False, index=True),
+    Column("before", String, nullable=False),  # "" for a node that was never seen
+    Column("after", String, nullable=False),
+    Column("cause", String, nullable=False),
+    Column("actor", String, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("incident", String, primary_key=True),
+    Column("node", String, nullable=False, index=True),
+    Column("fault", String, nullable=False),  # of its worst finding
+    Column("part", String, nullable=False),
+    Column("severity", Integer, nullable=False),
+    Column("causes", String, nullable=False),  # every fault in it, comma-separated
+    Column("opened_us", BigInteger, nullable=False),
+    Column("drained_us", BigInteger),
+    Column("closed_us", BigInteger),
+)
+
+# What was decided, before it is done. `id` names the deed: deciding it again does not make a second one.
+actions = Table(
+    "actions",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("kind", String, nullable=False),  # drain, requeue, release, undrain, shadow, notify
+    Column("node", String, nullable=False),
+    Column("incident", String, nullable=False),
+    Column("fault", String, nullable=False),
+    Column("part", String, nullable=False),
+    Column("severity", Integer, nullable=False),
+    Column("job", String, nullable=False),
+    Column("restarts", Integer, nullable=False),
+    Column("hold", Integer, nullable=False),
+    Column("text", String, nullable=False),
+    Column("status", String, nullable=False),  # pending, started, done, cancelled, shadow
+    Column("outcome", String, nullable=False),  # "", done, theirs, gone, refused
+    Column("detail", String, nullable=False),  # the last error, or what was met
+    Column("attempts", Integer, nullable=False),
+    Column("next_try_us", BigInteger, nullable=False),
+    Column("decided_us", BigInteger, nullable=False),
+    Column("started_us", BigInteger),
+    Column("finished_us", BigInteger),
+    Index(None, "status"),
+    Index(None, "decided_us"),
+)
+
+# Jobs as they were on a node when it was drained.
+job_hits = Table(
+    "job_hits",
+    metadata,
+    Column("incident", String, primary_key=True),
+    Column("job", String, primary_key=True),
+    Column("restarts", Integer, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("document", LargeBinary, nullable=False),  # JSON of scheduler.JobView
+)

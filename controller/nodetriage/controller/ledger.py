@@ -1,0 +1,283 @@
+"""What the brain remembers and has asked for, in the database. One `save` is one transaction: all of a step or none.
+
+Functions over a connection; who opens and commits it is the caller's (`Store.write`, `Store.read`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Table, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller import schema
+from nodetriage.controller.scheduler import JobView
+from nodetriage.controller.state import (
+    Action,
+    ActionDone,
+    ActionKind,
+    EventKind,
+    FleetState,
+    JobFacts,
+    NodeEvent,
+    NodeFacts,
+    NodeState,
+    Step,
+    Transition,
+)
+from nodetriage.v1 import health_pb2
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_KINDS = {
+    health_pb2.EVENT_KIND_RAISED: EventKind.RAISED,
+    health_pb2.EVENT_KIND_CHANGED: EventKind.CHANGED,
+    health_pb2.EVENT_KIND_REPEATED: EventKind.REPEATED,
+    health_pb2.EVENT_KIND_CLEARED: EventKind.CLEARED,
+    health_pb2.EVENT_KIND_AGENT_STARTED: EventKind.STARTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What of FleetState belongs to no node or job."""
+
+    incidents: int
+    admitted: tuple[datetime, ...]
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An action that is still to be done. `in_doubt`: it was begun, and how that ended is not known."""
+
+    action: Action
+    attempts: int
+    in_doubt: bool
+
+
+def to_us(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(at_us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=at_us)
+
+
+def load(connection: Connection) -> FleetState:
+    """The state after the last step that was saved. Raises msgspec.DecodeError where the rows make no sense."""
+    row = connection.execute(select(schema.brain)).one_or_none()
+    if row is None:
+        return FleetState()
+    rest = msgspec.json.decode(row.document, type=_Rest)
+    nodes = connection.execute(select(schema.node_states.c.document)).scalars()
+    jobs = connection.execute(select(schema.job_states.c.document)).scalars()
+    return FleetState(
+        cursor=row.cursor,
+        incidents=rest.incidents,
+        nodes={n.node: n for n in (msgspec.json.decode(d, type=NodeFacts) for d in nodes)},
+        jobs={j.job: j for j in (msgspec.json.decode(d, type=JobFacts) for d in jobs)},
+        admitted=rest.admitted,
+        sizes=rest.sizes,
+    )
+
+
+def save(connection: Connection, before: FleetState, step: Step, now: datetime) -> None:
+    """Writes what a step changed: memory and cursor, transitions, incidents, actions."""
+    after = step.state
+    for name, node in after.nodes.items():
+        if before.nodes.get(name) is not node:
+            _upsert(connection, schema.node_states, _node_row(node))
+            _save_incident(connection, before.nodes.get(name), node, now)
+    for name, job in after.jobs.items():
+        if before.jobs.get(name) is not job:
+            _upsert(connection, schema.job_states, {"job": name, "document": msgspec.json.encode(job)})
+    for name in before.jobs.keys() - after.jobs.keys():
+        connection.execute(schema.job_states.delete().where(schema.job_states.c.job == name))
+    if step.transitions:
+        connection.execute(schema.transitions.insert(), [_transition_row(t) for t in step.transitions])
+    for action in step.actions:
+        statement = _insert(connection, schema.actions).values(_action_row(action, now))
+        connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
+    rest = _Rest(after.incidents, after.admitted, after.sizes)
+    _upsert(connection, schema.brain, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
+
+
+def events_after(connection: Connection, cursor: int, limit: int) -> list[NodeEvent]:
+    """The next stored events as the brain takes them, oldest first."""
+    query = (
+        select(schema.events, schema.nodes.c.profile, schema.nodes.c.boot_id.label("present_boot"))
+        .join(schema.nodes, schema.nodes.c.node == schema.events.c.node)
+        .where(schema.events.c.id > cursor)
+        .order_by(schema.events.c.id)
+        .limit(limit)
+    )
+    return [
+        NodeEvent(
+            id=row.id,
+            node=row.node,
+            boot_id=row.boot_id,
+            seq=row.seq,
+            at=from_us(row.at_us),
+            kind=_KINDS.get(row.kind, EventKind.OTHER),
+            check=row.check_name,
+            part=row.part,
+            fault=row.fault,
+            severity=_severity(row.severity),
+            profile=row.profile,
+            present=row.boot_id == row.present_boot,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]:
+    """What is to be done now: drains first, then by severity, then in the order in which it was decided."""
+    a = schema.actions.c
+    query = select(schema.actions).where(a.status.in_(("pending", "started")), a.next_try_us <= to_us(now))
+    rows = sorted(
+        connection.execute(query), key=lambda r: (r.kind != ActionKind.DRAIN, -r.severity, r.decided_us, r.id)
+    )
+    return [Intent(_action(row), row.attempts, row.status == "started") for row in rows[:limit]]
+
+
+def start(connection: Connection, action: Action, now: datetime) -> None:
+    """Says, before it is tried, that it is being tried."""
+    a = schema.actions.c
+    values = {"status": "started", "attempts": a.attempts + 1, "started_us": to_us(now)}
+    connection.execute(update(schema.actions).where(a.id == action.id).values(values))
+
+
+def retry(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
+    """It was not done, and will be tried again."""
+    values = {"status": "pending", "detail": why[:500], "next_try_us": to_us(next_try)}
+    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
+
+
+def cancel(connection: Connection, action: Action, why: str, now: datetime) -> None:
+    """It is no longer wanted."""
+    values = {"status": "cancelled", "detail": why[:500], "finished_us": to_us(now)}
+    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
+
+
+def finish(connection: Connection, done: ActionDone, now: datetime) -> None:
+    """It is over; belongs into the transaction of the step that ActionDone leads to."""
+    values = {"status": "done", "outcome": done.outcome, "detail": done.text[:500], "finished_us": to_us(now)}
+    connection.execute(update(schema.actions).where(schema.actions.c.id == done.action.id).values(values))
+    for job in done.jobs:
+        row = {
+            "incident": done.action.incident,
+            "job": job.job,
+            "restarts": job.restarts,
+            "node": done.action.node,
+            "at_us": to_us(now),
+            "document": msgspec.json.encode(job),
+        }
+        statement = _insert(connection, schema.job_hits).values(row)
+        connection.execute(statement.on_conflict_do_nothing(index_elements=["incident", "job", "restarts"]))
+
+
+def job_of(document: bytes) -> JobView:
+    """A job as `job_hits` keeps it."""
+    return msgspec.json.decode(document, type=JobView)
+
+
+def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Both have ON CONFLICT; the SQL standard has not."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _upsert(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
+    key = [column.name for column in table.primary_key]
+    statement = _insert(connection, table).values(row)
+    changed = {name: statement.excluded[name] for name in row if name not in key}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))
+
+
+def _node_row(node: NodeFacts) -> Mapping[str, Any]:
+    drain = node.drain
+    return {
+        "node": node.node,
+        "state": node.state,
+        "since_us": to_us(node.since),
+        "drain": drain.status if drain else "",
+        "theirs": int(drain is not None and drain.theirs),
+        "held_why": drain.held_why if drain else "",
+        "incident": drain.incident if drain else "",
+        "document": msgspec.json.encode(node),
+    }
+
+
+def _save_incident(connection: Connection, before: NodeFacts | None, after: NodeFacts, now: datetime) -> None:
+    old, new = before.drain if before else None, after.drain
+    if old is not None and (new is None or new.incident != old.incident):
+        closed = update(schema.incidents).where(schema.incidents.c.incident == old.incident)
+        connection.execute(closed.values(closed_us=to_us(now)))
+    if new is None or new == old:
+        return
+    row = {
+        "incident": new.incident,
+        "node": after.node,
+        "fault": new.fault,
+        "part": new.part,
+        "severity": int(new.severity),
+        "causes": ",".join(new.causes),
+        "opened_us": to_us(new.wanted_at),
+        "drained_us": to_us(new.done_at) if new.done_at else None,
+    }
+    _upsert(connection, schema.incidents, row)
+
+
+def _transition_row(transition: Transition) -> Mapping[str, Any]:
+    return {
+        "node": transition.node,
+        "before": transition.before or "",
+        "after": transition.after,
+        "cause": transition.cause,
+        "actor": transition.actor,
+        "at_us": to_us(transition.at),
+    }
+
+
+def _action_row(action: Action, now: datetime) -> Mapping[str, Any]:
+    # What is only said is done by being written down.
+    status = {ActionKind.SHADOW: "shadow", ActionKind.NOTIFY: "done"}.get(action.kind, "pending")
+    values = {name: getattr(action, name) for name in action.__slots__}
+    values |= {"severity": int(action.severity), "hold": int(action.hold)}
+    at = to_us(now)
+    over = at if status != "pending" else None
+    kept = {"status": status, "outcome": "", "detail": "", "attempts": 0, "next_try_us": 0}
+    return {**values, **kept, "decided_us": at, "finished_us": over}
+
+
+def _action(row: Any) -> Action:
+    values = {name: getattr(row, name) for name in Action.__slots__}
+    values |= {"kind": ActionKind(row.kind), "severity": Severity(row.severity), "hold": bool(row.hold)}
+    return Action(**values)
+
+
+def _severity(number: int) -> Severity:
+    # A newer agent may know more; what we cannot rank is kept and leads to nothing.
+    return Severity(number) if number in Severity.__members__.values() else Severity.INFO
+
+
+def transitions_of(connection: Connection, nodes: Sequence[str] = ()) -> list[Transition]:
+    """Every change of state, oldest first."""
+    t = schema.transitions
+    query = select(t).order_by(t.c.id)
+    if nodes:
+        query = query.where(t.c.node.in_(nodes))
+    rows = connection.execute(query)
+    return [
+        Transition(
+            node=row.node,
+            before=NodeState(row.before) if row.before else None,
+            after=NodeState(row.after),
+            cause=row.cause,
+            actor=row.actor,
+            at=from_us(row.at_us),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,178 @@
+"""The way back to work, and what others do to a node meanwhile: pure. Only a drain of ours is ever lifted."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from nodetriage.controller.reason import parse_reason
+from nodetriage.controller.rules import Authority, Policy
+from nodetriage.controller.scheduler import NodeView
+from nodetriage.controller.state import (
+    Action,
+    ActionDone,
+    ActionKind,
+    ActionOutcome,
+    DrainFact,
+    DrainStatus,
+    NodeFacts,
+    NodeState,
+    OperatorCommand,
+    SchedulerSeen,
+)
+from nodetriage.controller.turn import BRAIN, Turn
+
+BACK_TO_WORK = {
+    NodeState.SUSPECT: (NodeState.HEALTHY,),
+    NodeState.DRAINED: (NodeState.REPAIR, NodeState.BURN_IN, NodeState.HEALTHY),
+    NodeState.REPAIR: (NodeState.BURN_IN, NodeState.HEALTHY),
+    NodeState.BURN_IN: (NodeState.HEALTHY,),
+}
+
+
+def consider(turn: Turn, node: NodeFacts, policy: Policy) -> None:
+    """No finding keeps this node out any more: what of its drain?"""
+    drain = node.drain
+    assert drain is not None
+    if drain.status is DrainStatus.WANTED:
+        _back(turn, node, "the fault was gone before the brake let the drain through", BRAIN)
+        return
+    if drain.status is not DrainStatus.DONE or drain.theirs:
+        return
+    if _still_there(node, policy) or policy.authority is not Authority.ACT:
+        return
+    if drain.clear_since is None:
+        drain = replace(drain, clear_since=turn.now)
+        node = turn.put(replace(node, drain=drain))
+    assert drain.clear_since is not None
+    lasted = turn.now - drain.clear_since >= timedelta(seconds=policy.return_hold_s)
+    if drain.by_hand or (lasted and _may_return_alone(node, drain, policy)):
+        _undrain(turn, node, drain)
+
+
+def command(turn: Turn, event: OperatorCommand, policy: Policy) -> None:
+    """`undrain`: an operator says that the node is repaired."""
+    node = turn.node(event.node)
+    if event.verb != "undrain" or node is None or node.drain is None:
+        return
+    drain = node.drain
+    left = _still_there(node, policy)
+    if drain.theirs:
+        why = "its drain is not ours"
+    elif drain.status is not DrainStatus.DONE:
+        why = f"its drain is {drain.status}"
+    else:
+        why = f"still there: {', '.join(left)}" if left else ""
+    if why:
+        text = f"{node.node} was not undrained for {event.actor}: {why}"
+        turn.tell(f"notify-undrain-{drain.incident}-{_stamp(turn)}", node.node, text, drain.incident)
+        return
+    drain = replace(drain, by_hand=True)
+    _undrain(turn, turn.put(replace(node, drain=drain)), drain)
+
+
+def returned(turn: Turn, node: NodeFacts, drain: DrainFact, done: ActionDone) -> None:
+    """The undrain was done, or was not ours to do."""
+    if done.outcome is ActionOutcome.THEIRS:
+        drain = replace(drain, status=DrainStatus.DONE, done_at=turn.now, theirs=True)
+        turn.put(replace(node, drain=drain))
+        text = f"{node.node} stays drained: its reason is no longer ours ({done.text})"
+        turn.tell(f"notify-{done.action.id}", node.node, text, drain.incident)
+        return
+    _back(turn, node, f"free of {', '.join(drain.causes)}", "operator" if drain.by_hand else BRAIN)
+
+
+def empty(turn: Turn, node: NodeFacts, cause: str) -> None:
+    """The node is out of work and nothing runs on it that is to end by itself."""
+    if node.state is NodeState.SUSPECT:
+        turn.move(node, NodeState.DRAINED, cause=cause)
+    elif node.state is NodeState.BURN_IN:
+        turn.move(node, NodeState.REPAIR, cause=cause)
+
+
+def compare(turn: Turn, seen: SchedulerSeen, policy: Policy) -> list[str]:
+    """Holds the scheduler's view against ours; returns the nodes that are to be weighed again."""
+    sizes = {"": len(seen.nodes)}
+    again = []
+    for view in seen.nodes.values():
+        for partition in view.partitions:
+            sizes[partition] = sizes.get(partition, 0) + 1
+        node = turn.node(view.name)
+        if node is None:
+            continue
+        if node.partitions != view.partitions:
+            node = turn.put(replace(node, partitions=view.partitions))
+        drain = node.drain
+        # A view that may be older than our own drain says nothing about it.
+        if drain is None or drain.status is not DrainStatus.DONE or drain.done_at is None:
+            continue
+        if drain.done_at < seen.read_at:
+            _compare_drain(turn, node, drain, view, policy)
+            again.append(view.name)
+    if seen.nodes:
+        turn.set_sizes(sizes)
+    return again
+
+
+def _compare_drain(turn: Turn, node: NodeFacts, drain: DrainFact, view: NodeView, policy: Policy) -> None:
+    if not view.draining:
+        if not view.down:
+            _resumed_by_hand(turn, node, drain, policy)
+        return
+    ours = parse_reason(view.reason)
+    theirs = ours is None or ours.incident != drain.incident
+    if theirs and not drain.theirs:
+        node = turn.put(replace(node, drain=replace(drain, theirs=True)))
+        text = f"{node.node} is now drained by {view.reason_by or 'another'}: {view.reason or 'no reason'}"
+        turn.tell(f"notify-taken-{drain.incident}", node.node, text, drain.incident)
+        turn.ask_brake = True
+    if not view.busy:
+        empty(turn, node, "its last job ended")
+
+
+def _resumed_by_hand(turn: Turn, node: NodeFacts, drain: DrainFact, policy: Policy) -> None:
+    node = _back(turn, node, "resumed in the scheduler", "scheduler")
+    left = _still_there(node, policy)
+    if not left:
+        return
+    then = "it is drained again" if policy.resumed_by_hand == "drain_again" else "left in work, as the policy says"
+    text = f"{node.node} was resumed while {', '.join(left)} is still there: {then}"
+    turn.tell(f"notify-resumed-{drain.incident}", node.node, text, drain.incident)
+    if policy.resumed_by_hand == "accept":
+        turn.put(replace(node, findings=tuple(replace(f, accepted=True) for f in node.findings)))
+
+
+def _may_return_alone(node: NodeFacts, drain: DrainFact, policy: Policy) -> bool:
+    """Every fault that had a part in the drain must allow it."""
+    rules = (policy.rule_for(fault, drain.severity, node.partitions, node.profile) for fault in drain.causes)
+    return all(rule.returns == "checks_pass" for rule in rules)
+
+
+def _still_there(node: NodeFacts, policy: Policy) -> list[str]:
+    """The open faults that would drain this node, by themselves and by now or not."""
+    rules = ((f.fault, policy.rule_for(f.fault, f.severity, node.partitions, node.profile)) for f in node.open_findings)
+    return sorted({fault for fault, rule in rules if rule.action.drains})
+
+
+def _stamp(turn: Turn) -> str:
+    return f"{turn.now:%y%m%d%H%M%S%f}"
+
+
+def _undrain(turn: Turn, node: NodeFacts, drain: DrainFact) -> None:
+    turn.put(replace(node, drain=replace(drain, status=DrainStatus.RETURNING)))
+    turn.act(
+        Action(
+            id=f"undrain-{drain.incident}-{_stamp(turn)}",
+            kind=ActionKind.UNDRAIN,
+            node=node.node,
+            incident=drain.incident,
+            fault=drain.fault,
+            part=drain.part,
+            severity=drain.severity,
+        )
+    )
+
+
+def _back(turn: Turn, node: NodeFacts, cause: str, actor: str) -> NodeFacts:
+    turn.ask_brake = True
+    node = turn.put(replace(node, drain=None))
+    path = BACK_TO_WORK.get(node.state, ())
+    return turn.move(node, *path, cause=cause, actor=actor) if path else node

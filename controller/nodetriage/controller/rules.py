@@ -1,0 +1,157 @@
+"""policy.toml as values: which fault costs what. Pure, but for `load_policy`, which reads the file."""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from nodetriage.checks.faults import faults
+from nodetriage.checks.model import Severity
+from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+
+
+class Response(enum.StrEnum):
+    """What a finding leads to, mildest first."""
+
+    RECORD = "record"
+    SHADOW = "shadow"
+    DRAIN_AFTER_JOB = "drain_after_job"
+    DRAIN_AND_REQUEUE = "drain_and_requeue"
+
+    @property
+    def rank(self) -> int:
+        return list(Response).index(self)
+
+    @property
+    def drains(self) -> bool:
+        return self.rank >= Response.DRAIN_AFTER_JOB.rank
+
+
+class Authority(enum.StrEnum):
+    OBSERVE = "observe"  # every action is recorded as what would have been done
+    RECOMMEND = "recommend"  # the same, and a person is told
+    ACT = "act"
+
+
+Returns = Literal["operator", "checks_pass"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Empty fields match everything; the rule that names most of them wins, the later of equals."""
+
+    action: Response
+    fault: str = ""
+    severity: Severity | None = None
+    partition: str = ""
+    profile: str = ""
+    confirm: int = 1  # how often it must be told before it counts
+    hold_s: float = 0.0  # how long it must have been known before it counts
+    returns: Returns = "operator"  # who brings the node back
+
+    def __post_init__(self) -> None:
+        if self.confirm < 1 or self.hold_s < 0:
+            raise ValueError("expected confirm of at least 1 and hold_s of at least 0")
+
+    @property
+    def fields_named(self) -> int:
+        return sum((self.fault != "", self.severity is not None, self.partition != "", self.profile != ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many nodes the controller may have drained. A percentage never forbids the first node."""
+
+    max_drains_per_hour: int = 10
+    max_nodes: int = 50
+    max_percent: float = 5.0
+    partition_max_nodes: int = 50
+    partition_max_percent: float = 10.0
+
+    def __post_init__(self) -> None:
+        if min(self.max_drains_per_hour, self.max_nodes, self.partition_max_nodes) < 0:
+            raise ValueError("expected limits of at least 0")
+        if not (0 <= self.max_percent <= 100 and 0 <= self.partition_max_percent <= 100):
+            raise ValueError("expected percentages from 0 to 100")
+
+
+@dataclass(frozen=True, slots=True)
+class Requeues:
+    """Protects the queue from a job that keeps meeting bad nodes, or makes them."""
+
+    max_per_job: int = 5  # within the window; then it stays held until an operator releases it
+    window_s: float = 86400.0
+    backoff_s: float = 300.0  # after the first; doubled with each further one
+
+
+def _by_severity() -> Mapping[str, Response]:
+    return {
+        "info": Response.RECORD,
+        "warning": Response.RECORD,
+        "low": Response.DRAIN_AFTER_JOB,
+        "high": Response.DRAIN_AND_REQUEUE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """policy.toml, whole. docs/policy.md explains each key."""
+
+    authority: Authority = Authority.ACT
+    adopt_as: Literal["healthy", "burn_in"] = "healthy"
+    resumed_by_hand: Literal["drain_again", "accept"] = "drain_again"
+    return_hold_s: float = 600.0
+    severity: Mapping[str, Response] = field(default_factory=_by_severity)
+    rule: tuple[Rule, ...] = ()
+    brake: Limits = field(default_factory=Limits)
+    requeue: Requeues = field(default_factory=Requeues)
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.severity) - set(_by_severity())):
+            raise ValueError(f"severity: unknown {', '.join(unknown)}; known: {', '.join(_by_severity())}")
+        if unknown := sorted({r.fault for r in self.rule if r.fault} - set(faults())):
+            raise ValueError(f"rule: no such fault: {', '.join(unknown)} (nodetriage explain lists them)")
+
+    def rule_for(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> Rule:
+        """The rule that decides; where none matches, the one for the severity."""
+        of = set(partitions)
+        found = Rule(self.severity.get(severity.name.lower(), Response.RECORD))
+        best = 0
+        for rule in self.rule:
+            matches = (
+                rule.fault in ("", fault)
+                and rule.severity in (None, severity)
+                and (rule.partition == "" or rule.partition in of)
+                and rule.profile in ("", profile)
+            )
+            if matches and rule.fields_named >= best:
+                found, best = rule, rule.fields_named
+        return found
+
+
+def shipped_policy() -> Policy:
+    """The policy that comes with the package."""
+    with resources.as_file(resources.files("nodetriage.controller") / "policy.toml") as path:
+        return load_policy(path)
+
+
+def load_policy(path: Path) -> Policy:
+    """Raises ConfigError: one line, with the file, the key and what was expected."""
+    policy = replace_from(Policy, Policy(), load_toml(path), str(path))
+    assert isinstance(policy, Policy)
+    return policy
+
+
+__all__ = [
+    "Authority",
+    "ConfigError",
+    "Limits",
+    "Policy",
+    "Requeues",
+    "Response",
+    "Rule",
+    "load_policy",
+    "shipped_policy",
+]

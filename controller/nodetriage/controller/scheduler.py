@@ -1,0 +1,129 @@
+"""What the controller asks of a batch scheduler: a view of nodes and jobs, and four verbs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+class SchedulerError(Exception):
+    """The scheduler did not do it, and the text says why. The action stays to be done."""
+
+
+class SchedulerUnavailable(SchedulerError):
+    """No answer: commands missing, too slow, the scheduler down, or an answer that makes no sense."""
+
+
+class SchedulerRefused(SchedulerError):
+    """It answered no: permission, an unknown node, a job that may not be requeued."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as the scheduler has it. `base` and `flags` are Slurm's words in lower case ("mixed"; "drain", ...)."""
+
+    name: str
+    base: str
+    flags: frozenset[str] = frozenset()
+    reason: str = ""
+    reason_by: str = ""
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def draining(self) -> bool:
+        """No new job starts here, by someone's word. In Slurm that is a flag beside whatever else the node does."""
+        return "drain" in self.flags or "fail" in self.flags
+
+    @property
+    def down(self) -> bool:
+        return self.base in ("down", "error")
+
+    @property
+    def busy(self) -> bool:
+        """A job is on it, or is being cleaned up after."""
+        return self.base in ("allocated", "mixed") or "completing" in self.flags
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job with an allocation, or waiting for one. `state` is Slurm's word in upper case."""
+
+    job: str  # as an operator writes it: 123, 123_4 (array task), the leader's id for a part of a het job
+    state: str
+    batch: bool
+    requeueable: bool
+    restarts: int
+    user: str = ""
+    partition: str = ""
+    qos: str = ""
+    nodes: str = ""  # the scheduler's own notation, n[1-2]
+    node_count: int = 0
+    gpus: int = 0
+    submitted_at: datetime | None = None
+    eligible_at: datetime | None = None
+    started_at: datetime | None = None
+
+    @property
+    def active(self) -> bool:
+        """It holds its nodes and has not ended."""
+        return self.state in ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED")
+
+
+class Scheduler(Protocol):
+    """Every method raises SchedulerUnavailable or SchedulerRefused. Node names are the scheduler's own."""
+
+    acts: bool  # False: it can be asked nothing and does nothing
+
+    async def nodes(self) -> Mapping[str, NodeView]: ...
+
+    async def node(self, name: str) -> NodeView: ...
+
+    async def jobs_on(self, node: str) -> tuple[JobView, ...]:
+        """Jobs that hold this node, one entry for each array task and for each het job."""
+        ...
+
+    async def job(self, job: str) -> JobView | None:
+        """None where the scheduler no longer knows it."""
+        ...
+
+    async def drain(self, nodes: Sequence[str], reason: str) -> None:
+        """Lets no new job start there; state and reason are set in one call."""
+        ...
+
+    async def undrain(self, node: str) -> None: ...
+
+    async def requeue(self, job: str, *, hold: bool) -> None:
+        """Ends a batch job that has not ended and puts it back into the queue under the same id. Else does nothing."""
+        ...
+
+    async def release(self, job: str) -> None: ...
+
+
+class NoScheduler:
+    """For machines without a batch scheduler, and for looking on first: what would be done is recorded."""
+
+    acts = False
+
+    async def nodes(self) -> Mapping[str, NodeView]:
+        return {}
+
+    async def node(self, name: str) -> NodeView:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def jobs_on(self, node: str) -> tuple[JobView, ...]:
+        return ()
+
+    async def job(self, job: str) -> JobView | None:
+        return None
+
+    async def drain(self, nodes: Sequence[str], reason: str) -> None:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def undrain(self, node: str) -> None:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def requeue(self, job: str, *, hold: bool) -> None:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def release(self, job: str) -> None:
+        raise SchedulerRefused("there is no scheduler")

@@ -1,0 +1,80 @@
+"""Slurm through its own commands; docs/slurm.md says what each of them does to node and job, from 22.05 to 24.11."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from nodetriage.controller import commands, slurm_text
+from nodetriage.controller.scheduler import JobView, NodeView, SchedulerRefused, SchedulerUnavailable
+
+# What slurmctld answers when it was reached and said no; everything else is worth another try soon.
+_REFUSALS = re.compile(
+    r"Invalid node name|Invalid job id|[Ii]nvalid user id|[Aa]ccess/permission denied|presently disabled"
+    r"|Only batch jobs|not heterogeneous job leader|[Jj]ob has already finished|not permitted"
+)
+
+
+class Slurm:
+    """`conf` is slurm.conf where it is not the default one. Names and ids go to the commands as they are."""
+
+    acts = True
+
+    def __init__(self, conf: str = "", timeout_s: float = 10.0, environment: Mapping[str, str] | None = None) -> None:
+        self._timeout_s = timeout_s
+        self._environment = {**(environment or {}), **({"SLURM_CONF": conf} if conf else {})}
+
+    async def nodes(self) -> Mapping[str, NodeView]:
+        """All nodes that are in a partition, hidden ones too."""
+        return self._nodes(await self._run("sinfo", "-h", "-a", "-N", "-O", slurm_text.NODE_FORMAT))
+
+    async def node(self, name: str) -> NodeView:
+        found = self._nodes(await self._run("sinfo", "-h", "-a", "-N", "-n", name, "-O", slurm_text.NODE_FORMAT))
+        if name not in found:
+            raise SchedulerRefused(f"Slurm has no node {name} in any partition")
+        return found[name]
+
+    async def jobs_on(self, node: str) -> tuple[JobView, ...]:
+        return self._jobs(await self._run("squeue", "-h", "-a", "-r", "-w", node, "-O", slurm_text.JOB_FORMAT))
+
+    async def job(self, job: str) -> JobView | None:
+        try:
+            text = await self._run("squeue", "-h", "-a", "-r", "-t", "all", "-j", job, "-O", slurm_text.JOB_FORMAT)
+        except SchedulerRefused:
+            return None
+        return next((j for j in self._jobs(text) if j.job == job), None)
+
+    async def drain(self, nodes: Sequence[str], reason: str) -> None:
+        await self._run("scontrol", "update", f"nodename={','.join(nodes)}", "state=drain", f"reason={reason}")
+
+    async def undrain(self, node: str) -> None:
+        # Not state=resume: that would also lift a DOWN, which is never ours.
+        await self._run("scontrol", "update", f"nodename={node}", "state=undrain")
+
+    async def requeue(self, job: str, *, hold: bool) -> None:
+        # Incomplete: a job that has ended meanwhile, or was already requeued, is left alone.
+        await self._run("scontrol", "requeuehold" if hold else "requeue", "Incomplete", job)
+
+    async def release(self, job: str) -> None:
+        await self._run("scontrol", "release", job)
+
+    async def _run(self, *argv: str) -> str:
+        try:
+            answer = await commands.run(argv, self._timeout_s, self._environment)
+        except (commands.CommandMissing, TimeoutError, OverflowError) as error:
+            raise SchedulerUnavailable(str(error)) from error
+        if answer.status == 0:
+            return answer.stdout
+        said = " ".join(answer.stderr.split()) or f"exit status {answer.status}"
+        refused = _REFUSALS.search(said) is not None
+        raise (SchedulerRefused if refused else SchedulerUnavailable)(f"{argv[0]} {argv[1]}: {said[:300]}")
+
+    def _nodes(self, text: str) -> dict[str, NodeView]:
+        try:
+            return slurm_text.parse_nodes(text)
+        except slurm_text.Garbled as error:
+            raise SchedulerUnavailable(f"sinfo: {error}") from error
+
+    def _jobs(self, text: str) -> tuple[JobView, ...]:
+        try:
+            return slurm_text.parse_jobs(text)
+        except slurm_text.Garbled as error:
+            raise SchedulerUnavailable(f"squeue: {error}") from error

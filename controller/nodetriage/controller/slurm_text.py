@@ -1,0 +1,136 @@
+"""What Slurm's commands print, as values. Pure; the formats asked for hold no text of a user's but the drain reason.
+
+sinfo(1) and squeue(1), `--Format`: "type[:[.][size][suffix]]". A suffix without a size prints the field whole. The
+suffixes are the ASCII separators, so a reason with bars or line breaks in it stays one field (22.05 and 24.11 alike).
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from nodetriage.controller.scheduler import JobView, NodeView
+
+_FIELD = "\x1f"
+_RECORD = "\x1e"
+
+
+class Garbled(Exception):
+    """This is not what the command prints; the text shows the place."""
+
+
+def _format(*types: str) -> str:
+    return ",".join(f"{t}:{_FIELD}" for t in types[:-1]) + f",{types[-1]}:{_RECORD}"
+
+
+NODE_FORMAT = _format("NodeList", "StateComplete", "PartitionName", "User", "Reason")
+JOB_FORMAT = _format(
+    "JobID",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "HetJobID",
+    "State",
+    "BatchFlag",
+    "Requeue",
+    "RestartCnt",
+    "UserName",
+    "Partition",
+    "QOS",
+    "SubmitTime",
+    "EligibleTime",
+    "StartTime",
+    "NumNodes",
+    "tres-alloc",
+    "tres-per-node",
+    "NodeList",
+)
+
+
+def parse_nodes(text: str) -> dict[str, NodeView]:
+    """`sinfo -h -a -N -O NODE_FORMAT`: a record for each node and partition. Raises Garbled."""
+    found: dict[str, NodeView] = {}
+    for name, state, partition, user, reason in _records(text, 5):
+        base, *flags = state.lower().split("+")
+        # A partition's default mark is no part of its name; a node without a reason has "none".
+        partitions = (partition.removesuffix("*"),) if partition else ()
+        before = found.get(name)
+        found[name] = NodeView(
+            name=name,
+            base=base.rstrip("*~#!%$@^-"),
+            flags=frozenset(flags) | ({"not_responding"} if base.endswith("*") else frozenset()),
+            reason="" if reason == "none" else reason,
+            reason_by="" if reason == "none" else user,
+            partitions=(before.partitions if before else ()) + partitions,
+        )
+    return found
+
+
+def parse_jobs(text: str) -> tuple[JobView, ...]:
+    """`squeue -h -a -r -O JOB_FORMAT`: a record for each job, each array task, each part of a het job. Raises Garbled.
+
+    The parts of a het job come back as one, under their leader's id: it is requeued whole.
+    """
+    found: dict[str, JobView] = {}
+    for row in _records(text, 18):
+        job = _job_name(row[0], row[1], row[2], row[3])
+        if job in found and row[0] != job:
+            continue
+        found[job] = JobView(
+            job=job,
+            state=row[4],
+            batch=_number(row[5]) == 1,
+            requeueable=_number(row[6]) == 1,
+            restarts=_number(row[7]),
+            user=row[8],
+            partition=row[9],
+            qos=_known(row[10]),
+            submitted_at=_time(row[11]),
+            eligible_at=_time(row[12]),
+            started_at=_time(row[13]),
+            node_count=_number(row[14]),
+            gpus=_gpus(row[15], row[16], _number(row[14])),
+            nodes=row[17],
+        )
+    return tuple(found.values())
+
+
+def _records(text: str, width: int) -> Iterator[list[str]]:
+    *records, rest = text.split(_RECORD + "\n")
+    if rest.strip():
+        raise Garbled(f"expected records of {width} fields, got {rest[:80]!r}")
+    for record in records:
+        fields = record.split(_FIELD)
+        if len(fields) != width or not fields[0]:
+            raise Garbled(f"expected {width} fields, got {record[:80]!r}")
+        yield fields
+
+
+def _job_name(job: str, array: str, task: str, het: str) -> str:
+    if het.isdecimal() and het != "0":
+        return het
+    return f"{array}_{task}" if task.isdecimal() else job
+
+
+def _number(word: str) -> int:
+    if not word.isdecimal() or not word.isascii():
+        raise Garbled(f"expected a number, got {word[:80]!r}")
+    return int(word)
+
+
+def _known(word: str) -> str:
+    return "" if word in ("(null)", "N/A", "n/a") else word
+
+
+def _time(word: str) -> datetime | None:
+    """Local time of the command, which runs in UTC. N/A, NONE and Unknown are no time."""
+    try:
+        return datetime.strptime(word, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _gpus(allocated: str, per_node: str, nodes: int) -> int:
+    """From "gres/gpu=16" of the allocation where the site tracks it, else from "gres:gpu:h100:2" for each node."""
+    if match := re.search(r"(?:^|,)gres/gpu=(\d+)", allocated):
+        return int(match[1])
+    match = re.search(r"(?:^|,)gres[:/]gpu(?::[^,:=]+)?[:=](\d+)", per_node)
+    return int(match[1]) * nodes if match else 0
