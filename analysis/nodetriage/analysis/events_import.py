@@ -1,5 +1,6 @@
-"""Events from the controller's store, read through SQLAlchemy, and from CSV or Parquet files."""
+"""Events and outages from the controller's store, read through SQLAlchemy, and from CSV or Parquet files."""
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -8,7 +9,18 @@ import sqlalchemy as sql
 from google.protobuf.message import DecodeError
 
 from nodetriage.analysis.csv_tables import read_csv
-from nodetriage.analysis.tables import EVENTS, Imported, Problems, TableError, read_parquet, sound_events
+from nodetriage.analysis.tables import (
+    EVENTS,
+    OUTAGES,
+    Imported,
+    Problems,
+    Schema,
+    TableError,
+    empty,
+    read_parquet,
+    sound_events,
+    sound_outages,
+)
 from nodetriage.v1 import health_pb2
 
 # nodetriage.v1.EventKind, the kinds that say something about a node's health.
@@ -21,32 +33,63 @@ _events = sql.table(
 )
 
 
+_incidents = sql.table("incidents", *(sql.column(c) for c in ("node", "fault", "drained_us")))
+
+
 def read_events(path: Path, now: datetime) -> Imported:
     """Events from a Parquet or CSV file with the columns of EVENTS. Raises TableError where it is neither."""
+    return _read_file(path, EVENTS, lambda frame: sound_events(frame, now))
+
+
+def read_outages(path: Path, now: datetime) -> Imported:
+    """Drains, tickets and repairs from a Parquet or CSV file with the columns of OUTAGES. Raises TableError."""
+    return _read_file(path, OUTAGES, lambda frame: sound_outages(frame, now))
+
+
+def read_store(
+    url: str, now: datetime, since: datetime | None = None, until: datetime | None = None
+) -> tuple[Imported, Imported]:
+    """Events and outages from the controller's store at an SQLAlchemy `url` (sqlite:///PATH, postgresql+psycopg://...).
+
+    Raises TableError where there is no such database or it has no table of events. Nothing is written.
+    """
+    engine = open_store(url)
+    try:
+        with engine.connect() as connection:
+            events = _events_from(connection, now, since, until)
+            return events, _outages_from(connection, now)
+    except sql.exc.SQLAlchemyError as error:
+        raise TableError(f"{_without_password(url)}: no events: {_first_line(error)}") from error
+    finally:
+        engine.dispose()
+
+
+def _read_file(path: Path, schema: Schema, sound: Callable[[pl.DataFrame], Imported]) -> Imported:
     try:
         with path.open("rb") as source:
             is_parquet = source.read(4) == b"PAR1"
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
     try:
-        read = Imported(read_parquet(path)) if is_parquet else read_csv(path, EVENTS)
-        events = sound_events(read.frame, now)
+        read = Imported(read_parquet(path)) if is_parquet else read_csv(path, schema)
+        rows = sound(read.frame)
     except TableError as error:
         raise TableError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-    return Imported(events.frame, read.problems + events.problems)
+    return Imported(rows.frame, read.problems + rows.problems)
 
 
-def read_store(url: str, now: datetime, since: datetime | None = None, until: datetime | None = None) -> Imported:
-    """Events from the controller's store at an SQLAlchemy `url` (sqlite:///PATH, postgresql+psycopg://...).
-
-    Raises TableError where there is no such database or it has no table of events. Nothing is written.
-    """
-    try:
-        engine = open_store(url)
-        with engine.connect() as connection:
-            return _events_from(connection, now, since, until)
-    except sql.exc.SQLAlchemyError as error:
-        raise TableError(f"{_without_password(url)}: no events: {_first_line(error)}") from error
+def _outages_from(connection: sql.Connection, now: datetime) -> Imported:
+    """Incidents for which a node was drained. A store from before there were incidents has none."""
+    if not sql.inspect(connection).has_table("incidents"):
+        return Imported(empty(OUTAGES))
+    c = _incidents.c
+    rows = connection.execute(sql.select(c.node, c.fault, c.drained_us).where(c.drained_us.is_not(None)))
+    frame = pl.DataFrame(
+        [tuple(row) for row in rows],
+        schema={"node": pl.String, "cause": pl.String, "at": pl.Int64},
+        orient="row",
+    ).with_columns(pl.from_epoch("at", time_unit="us").dt.replace_time_zone("UTC"), pl.lit("drained").alias("kind"))
+    return sound_outages(frame, now)
 
 
 def open_store(url: str) -> sql.Engine:

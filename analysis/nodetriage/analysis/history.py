@@ -1,7 +1,7 @@
 """A history: jobs and events of a period, from files or the controller's store, and what was wrong with them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from nodetriage.analysis.csv_tables import read_csv
 from nodetriage.analysis.tables import (
     EVENTS,
     JOBS,
+    OUTAGES,
     TIME,
     Imported,
     Problems,
+    Schema,
     TableError,
     empty,
     read_parquet,
@@ -37,8 +39,8 @@ class History:
     events: pl.DataFrame
     since: datetime
     until: datetime
+    outages: pl.DataFrame = field(default_factory=lambda: empty(OUTAGES))  # all that are known, whatever the period
     problems: Mapping[str, Problems] = field(default_factory=dict)  # by source
-    sources: tuple[str, ...] = ()
 
     @property
     def days(self) -> float:
@@ -51,6 +53,7 @@ class Sources:
 
     jobs: Path | None = None
     events: Path | None = None
+    outages: Path | None = None
     database: str | None = None
     zone: str = "UTC"  # in which sacct wrote its times
 
@@ -63,22 +66,27 @@ def load(
     progress: Callable[[str], None] = lambda text: None,
 ) -> History:
     """Reads what `sources` names; without any it is an empty history. Raises TableError."""
-    problems: dict[str, Problems] = {}
-    jobs, events = empty(JOBS), empty(EVENTS)
+    jobs: dict[str, Imported] = {}
+    events: dict[str, Imported] = {}
+    outages: dict[str, Imported] = {}
     if sources.jobs is not None:
         progress(f"reading jobs from {sources.jobs}")
-        read = read_jobs(sources.jobs, now, sources.zone, progress)
-        jobs, problems[str(sources.jobs)] = read.frame, read.problems
+        jobs[str(sources.jobs)] = read_jobs(sources.jobs, now, sources.zone, progress)
     if sources.events is not None:
         progress(f"reading events from {sources.events}")
-        read = events_import.read_events(sources.events, now)
-        events, problems[str(sources.events)] = read.frame, read.problems
+        events[str(sources.events)] = events_import.read_events(sources.events, now)
+    if sources.outages is not None:
+        outages[str(sources.outages)] = events_import.read_outages(sources.outages, now)
     if sources.database is not None:
         progress("reading events from the store")
         first, last = (since - _LEAD if since else None), (until + _LAG if until else None)
-        read = events_import.read_store(sources.database, now, first, last)
-        events, problems["the controller's store"] = pl.concat([events, read.frame]).sort("at"), read.problems
-    return of(jobs, events, now, since, until, problems)
+        store = "the controller's store"
+        events[store], outages[store] = events_import.read_store(sources.database, now, first, last)
+    read = of(_together(jobs, JOBS), _together(events, EVENTS), now, since, until, _together(outages, OUTAGES))
+    problems: dict[str, Problems] = {}
+    for source, found in [*jobs.items(), *events.items(), *outages.items()]:
+        problems[source] = problems.get(source, Problems()) + found.problems
+    return replace(read, problems=problems)
 
 
 def of(
@@ -87,7 +95,7 @@ def of(
     now: datetime,
     since: datetime | None = None,
     until: datetime | None = None,
-    problems: Mapping[str, Problems] | None = None,
+    outages: pl.DataFrame | None = None,
 ) -> History:
     """A history of sound tables. Without bounds the period is from the first start or event to the last."""
     first, last = _extent(jobs, events, now)
@@ -97,8 +105,14 @@ def of(
     within = jobs.filter(pl.col("end_at").is_between(start, end) | lives)
     around = events.filter(pl.col("at").is_between(pl.lit(since - _LEAD, dtype=TIME), pl.lit(until + _LAG, dtype=TIME)))
     numbered = within.drop("run", strict=False).with_row_index("run")
-    problems = problems or {}
-    return History(numbered, around, since, until, problems, tuple(problems))
+    return History(numbered, around, since, until, empty(OUTAGES) if outages is None else outages)
+
+
+def _together(read: Mapping[str, Imported], schema: Schema) -> pl.DataFrame:
+    frames = [i.frame for i in read.values()]
+    if len(frames) < 2:
+        return frames[0] if frames else empty(schema)
+    return pl.concat(frames).sort("at", maintain_order=True)
 
 
 def read_jobs(

@@ -15,7 +15,7 @@ Schema: TypeAlias = Mapping[str, pl.DataType]
 # One row a run: a job that was requeued has one row for each attempt, all with the same job_id.
 JOBS: Schema = {
     "job_id": pl.String(),  # 123, or 120_3 for task 3 of array 120
-    "attempt": pl.Int32(),  # from 0, in order of start
+    "attempt": pl.Int32(),  # from 1, in order of start
     "name": pl.String(),
     "user": pl.String(),
     "partition": pl.String(),
@@ -45,6 +45,16 @@ EVENTS: Schema = {
     "severity": pl.Int8(),  # 1 info, 2 warning, 3 low, 4 high
     "xid": pl.Int32(),  # NVIDIA Xid code; null: not an Xid
 }
+
+# One row a time that a node was taken out, got a ticket, or was repaired.
+OUTAGES: Schema = {
+    "node": pl.String(),
+    "at": TIME,
+    "kind": pl.String(),  # one of OUTAGE_KINDS
+    "cause": pl.String(),  # the fault that led to it; for a repair, the part that was found bad
+}
+
+OUTAGE_KINDS = ("drained", "ticket", "repaired")
 
 KINDS = ("raised", "changed", "repeated", "cleared", "outcome")
 
@@ -153,6 +163,14 @@ def sound_events(frame: pl.DataFrame, now: datetime) -> Imported:
     return Imported(unique.sort("at", maintain_order=True), shaped.problems + Problems(kept, left_out))
 
 
+def sound_outages(frame: pl.DataFrame, now: datetime) -> Imported:
+    """The rows of `frame` that can be true, oldest first; the rest is left out and counted."""
+    shaped = conform(frame, OUTAGES, ("node", "at"))
+    rows = shaped.frame.with_columns(pl.col("kind").fill_null("drained"), pl.col("cause").fill_null(""))
+    left_out, sound = _split(rows, _impossible_outages(now))
+    return Imported(sound.sort("at", maintain_order=True), shaped.problems + Problems(left_out=left_out))
+
+
 def write_parquet(frame: pl.DataFrame, path: Path) -> None:
     """`frame` as a Parquet file. Raises TableError where the file cannot be written."""
     try:
@@ -205,6 +223,15 @@ def _impossible_events(now: datetime) -> dict[str, pl.Expr]:
     }
 
 
+def _impossible_outages(now: datetime) -> dict[str, pl.Expr]:
+    return {
+        "no node": pl.col("node").is_null() | (pl.col("node") == ""),
+        "no time": pl.col("at").is_null(),
+        "a time before 2000 or in the future": _out_of_range("at", now),
+        "kind is not known": ~pl.col("kind").is_in(OUTAGE_KINDS),
+    }
+
+
 def _out_of_range(column: str, now: datetime) -> pl.Expr:
     # Whole seconds at the epoch are what Slurm writes for "not yet"; the importers have made those null before.
     return ~pl.col(column).is_between(pl.lit(_EARLIEST, dtype=TIME), pl.lit(now + _AHEAD, dtype=TIME))
@@ -222,11 +249,11 @@ def _split(frame: pl.DataFrame, faults: Mapping[str, pl.Expr]) -> tuple[dict[str
 
 
 def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
-    """Attempts from 0 in order of start, where the source did not number them."""
+    """Attempts from 1 in order of start, where the source did not number them."""
     if runs["attempt"].null_count() == 0:
         return runs
     started = pl.col("start_at").fill_null(pl.col("submit_at"))
-    order = (started.rank("ordinal").over("job_id").cast(pl.Int32) - 1).fill_null(0)
+    order = started.rank("ordinal").over("job_id").cast(pl.Int32).fill_null(1)
     return runs.with_columns(pl.col("attempt").fill_null(order))
 
 
