@@ -1,0 +1,87 @@
+"""The agent's state in the shapes that others read: heartbeat, status answer, one line, log lines."""
+
+import time
+from typing import Any
+
+from nodetriage.agent import event
+from nodetriage.agent.rounds import Rounds
+from nodetriage.agent.spool import Spool
+from nodetriage.agent.verdict import Change, CheckVerdict, Held, Kind
+from nodetriage.agent.workers import Workers
+from nodetriage.checks.model import Severity
+from nodetriage.v1 import health_pb2 as pb
+
+NEVER_MS = 0xFFFFFFFF
+
+
+def heartbeat(rounds: Rounds, spool: Spool, workers: Workers, boot_id: str, now_s: float) -> pb.Heartbeat:
+    """The freshness of every check."""
+    return pb.Heartbeat(
+        at_unix_us=time.time_ns() // 1000,
+        boot_id=boot_id,
+        checks=[_check_state(name, rounds.verdict.checks.get(name), now_s) for name in rounds.checks],
+        abandoned_workers=len(workers.abandoned),
+        spooled_events=spool.depth,
+    )
+
+
+def _check_state(name: str, known: CheckVerdict | None, now_s: float) -> pb.CheckState:
+    if known is None:
+        return pb.CheckState(check=name, age_ms=NEVER_MS)
+    age_ms = min(NEVER_MS - 1, max(0, int((now_s - known.at_s) * 1000)))
+    return pb.CheckState(check=name, outcome=event.wire_outcome(known.outcome), age_ms=age_ms)
+
+
+def status(rounds: Rounds, workers: Workers, now_s: float) -> dict[str, Any]:
+    """What the local socket answers. Ages in seconds; None for a check that has not run yet."""
+    names = [*rounds.checks, *(n for n in rounds.verdict.checks if n not in rounds.checks)]
+    return {
+        "checks": {name: _check(rounds.verdict.checks.get(name), now_s) for name in names},
+        "abandoned_workers": [
+            {"class": a.device_class, "pid": a.pid, "check": a.check, "doing": a.doing} for a in workers.abandoned
+        ],
+        "pids": workers.pids,
+    }
+
+
+def _check(known: CheckVerdict | None, now_s: float) -> dict[str, Any]:
+    if known is None:
+        return {"outcome": None, "age_s": None, "why": "it has not run yet", "findings": []}
+    return {
+        "outcome": str(known.outcome),
+        "age_s": round(now_s - known.at_s, 3),
+        "why": known.why,
+        "took_ms": known.took_ms,
+        "findings": [_finding(held, now_s) for held in known.held],
+    }
+
+
+def _finding(held: Held, now_s: float) -> dict[str, Any]:
+    return {
+        "part": held.part,
+        "fault": held.fault,
+        "severity": held.severity.name.lower(),
+        "evidence": dict(held.evidence),
+        "held_s": round(now_s - held.raised_s, 3),
+        "occurrences": held.occurrences,
+    }
+
+
+def summary(rounds: Rounds, spool: Spool, stream: str) -> str:
+    """One line for systemctl status and the log."""
+    outcomes = [str(c.outcome) for name, c in rounds.verdict.checks.items() if name in rounds.checks]
+    counts = ", ".join(f"{outcomes.count(o)} {o}" for o in sorted(set(outcomes)))
+    return f"{len(rounds.checks)} checks: {counts or 'none has run'}; {spool.depth} events to send; {stream}"
+
+
+def log_change(log: Any, change: Change) -> None:
+    """A log line is never the record (the spool is); it tells whoever reads the journal the same."""
+    grave = change.severity >= Severity.WARNING and change.kind is not Kind.CLEARED
+    facts = {"check": change.check, "part": change.part, "fault": change.fault, "outcome": change.outcome}
+    tell = log.warning if grave else log.info
+    tell(
+        f"{'finding ' if change.fault else ''}{change.kind.name.lower().replace('_', ' ')}",
+        **{k: str(v) for k, v in facts.items() if v},
+        severity=change.severity.name.lower(),
+        **{f"evidence_{k}": v for k, v in change.evidence.items()},
+    )

@@ -1,0 +1,181 @@
+"""The agent's settings: frozen values from agent.toml and conf.d/*.toml, strictly."""
+
+import dataclasses
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from nodetriage.checks.model import Check
+from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """[agent]"""
+
+    node: str = ""  # the scheduler's name of this node; empty: SLURMD_NODENAME, else the short host name
+    state_dir: Path = Path("/var/lib/nodetriage")
+    run_dir: Path = Path("/run/nodetriage")
+    heartbeat_s: float = 5.0
+    root: Path = Path("/")  # a recorded tree instead of this machine, for trials
+
+    def __post_init__(self) -> None:
+        if not 0.05 <= self.heartbeat_s <= 3600:
+            raise ValueError(f"heartbeat_s: expected 0.05 to 3600, got {self.heartbeat_s:g}")
+
+    @property
+    def socket(self) -> Path:
+        return self.run_dir / "agent.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """[controller]"""
+
+    addresses: tuple[str, ...] = ()  # host:port or unix:/path, tried in turn; none: the agent works alone
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLogSettings:
+    """[kernel_log]"""
+
+    path: Path = Path("/dev/kmsg")
+    accept_user_records: bool = False  # believe records that user space wrote (priority 8 and above); for trials
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """[profile]"""
+
+    name: str = ""  # expected hardware
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolSettings:
+    """[spool]"""
+
+    max_mib: int = 16  # of events that no controller has acknowledged
+
+    def __post_init__(self) -> None:
+        if self.max_mib < 1:
+            raise ValueError(f"max_mib: expected at least 1, got {self.max_mib}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The file's tables but [checks]."""
+
+    agent: Agent = Agent()
+    controller: Controller = Controller()
+    kernel_log: KernelLogSettings = KernelLogSettings()
+    profile: Profile = Profile()
+    spool: SpoolSettings = SpoolSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The keys of [checks.NAME] that every check has; the others are the check's own policy."""
+
+    enabled: bool = True
+    every_s: float = 300.0
+    timeout_s: float = 5.0
+    raise_after: int = 1
+    clear_after: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("every_s", "timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected more than 0, got {getattr(self, name):g}")
+        for name in ("raise_after", "clear_after"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+
+
+COMMON_KEYS = tuple(f.name for f in dataclasses.fields(Schedule))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """One check with its settings in force. `overrides` are its policy's keys as the files give them."""
+
+    check: Check[Any, Any]
+    enabled: bool = True
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """All settings of a running agent."""
+
+    agent: Agent = Agent()
+    controller: Controller = Controller()
+    kernel_log: KernelLogSettings = KernelLogSettings()
+    profile: Profile = Profile()
+    spool: SpoolSettings = SpoolSettings()
+    checks: Mapping[str, CheckSettings] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()  # what was read, in order
+
+    @property
+    def enabled(self) -> tuple[Check[Any, Any], ...]:
+        return tuple(c.check for c in self.checks.values() if c.enabled)
+
+
+def defaults(checks: Iterable[Check[Any, Any]]) -> AgentSettings:
+    """The settings of an empty file."""
+    return AgentSettings(checks=MappingProxyType({c.name: CheckSettings(c) for c in checks}))
+
+
+def load(path: Path, checks: Iterable[Check[Any, Any]]) -> AgentSettings:
+    """`path`, then conf.d/*.toml beside it in the order of their names; a later key wins.
+
+    Raises ConfigError: one line with the file, the key, and what was expected.
+    """
+    files = (path, *sorted((path.parent / "conf.d").glob("*.toml")))
+    sections, settings = Sections(), {c.name: CheckSettings(c) for c in checks}
+    for file in files:
+        table = load_toml(file)
+        tuned = table.pop("checks", {})
+        sections = _replaced(Sections, sections, table, file, "")
+        if not isinstance(tuned, dict):
+            raise ConfigError(f"{file}: checks: expected a table, got {tuned!r}")
+        for name, keys in tuned.items():
+            settings[name] = _tuned(settings, name, keys, file)
+    parts = {f.name: getattr(sections, f.name) for f in dataclasses.fields(sections)}
+    return AgentSettings(**parts, checks=MappingProxyType(settings), files=files)
+
+
+def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, file: Path) -> CheckSettings:
+    """One [checks.NAME] table of one file on top of what is in force."""
+    key = f"checks.{name}"
+    if name not in settings:
+        raise ConfigError(f"{file}: {key}: unknown check; known checks: {', '.join(sorted(settings))}")
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{file}: {key}: expected a table, got {keys!r}")
+    old = settings[name]
+    known = {*COMMON_KEYS, *(f.name for f in dataclasses.fields(old.check.policy))}
+    for unknown in keys.keys() - known:
+        raise ConfigError(f"{file}: {key}.{unknown}: unknown key; known keys: {', '.join(sorted(known))}")
+    now = Schedule(old.enabled, **{k: getattr(old.check, k) for k in COMMON_KEYS if k != "enabled"})
+    now = _replaced(Schedule, now, {k: v for k, v in keys.items() if k in COMMON_KEYS}, file, key)
+    own = {k: v for k, v in keys.items() if k not in COMMON_KEYS}
+    policy = _replaced(type(old.check.policy), old.check.policy, own, file, key)
+    running = {k: getattr(now, k) for k in COMMON_KEYS if k != "enabled"}
+    return CheckSettings(
+        dataclasses.replace(old.check, policy=policy, **running), now.enabled, {**old.overrides, **own}
+    )
+
+
+def _replaced(cls: type[Any], old: Any, table: dict[str, Any], file: Path, key: str) -> Any:
+    try:
+        return replace_from(cls, old, table, str(file), key)
+    except ValueError as error:  # from a __post_init__
+        raise ConfigError(f"{file}: {key + '.' if key else ''}{error}") from error
+
+
+def node_name(setting: str, environ: Mapping[str, str] = os.environ, host_name: str | None = None) -> str:
+    """The scheduler's name of this node (Slurm's NodeName), which need not be the host's."""
+    return setting or environ.get("SLURMD_NODENAME") or (host_name or socket.gethostname()).partition(".")[0]

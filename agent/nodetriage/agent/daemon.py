@@ -1,0 +1,303 @@
+"""The agent as a process: wires timers, descriptors, signals, spool and stream together. Decides nothing."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from nodetriage.agent import condition, config, event, journal, own, verdict, worker
+from nodetriage.agent.config import AgentSettings
+from nodetriage.agent.inbox import Inbox, Position
+from nodetriage.agent.notify import Notify
+from nodetriage.agent.rounds import Rounds
+from nodetriage.agent.sources import KernelLogSource, MountSource
+from nodetriage.agent.spool import Spool
+from nodetriage.agent.status import StatusServer
+from nodetriage.agent.stream import Identity, Node, Stream, anonymous
+from nodetriage.agent.verdict import Change, Kind, Verdict
+from nodetriage.agent.workers import Workers
+from nodetriage.checks.model import Scalar, Severity
+from nodetriage.checks.settings import ConfigError
+from nodetriage.v1 import health_pb2 as pb
+
+CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
+TICK_S = 5.0
+SAVE_S = 60.0  # how old what is kept may be, where nothing changed
+SUMMARY_S = 300.0
+STOP_LIMIT_S = 2.0  # for the last commit
+MOUNTS_SETTLE_S = 0.1  # a mount comes as several changes
+EXIT_REFUSED = 1
+
+
+def run(settings: AgentSettings, catalogue: str = CATALOGUE, identify: Callable[[], Identity] = anonymous) -> int:
+    """Runs until SIGTERM or SIGINT. 0 after a clean stop; 1 if another agent has the state directory, or it cannot
+    be used."""
+    try:
+        held = journal.lock(settings.agent.state_dir)
+    except journal.StateInUse as error:
+        sys.stderr.write(f"nodetriage agent: {error}\n")
+        return EXIT_REFUSED
+    except OSError as error:
+        sys.stderr.write(f"nodetriage agent: {settings.agent.state_dir}: {error.strerror or error}\n")
+        return EXIT_REFUSED
+    try:
+        return asyncio.run(Daemon(settings, catalogue, identify).run())
+    finally:
+        os.close(held)
+
+
+def boot_id() -> str:
+    """random(4): a new one at each boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def boottime_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Daemon:
+    """Owned by one event loop; made and run once."""
+
+    def __init__(self, settings: AgentSettings, catalogue: str, identify: Callable[[], Identity]) -> None:
+        self._settings = settings
+        self._catalogue = catalogue
+        self._boot_id = boot_id()
+        self._log = structlog.get_logger()
+        self._notify = Notify()
+        self._stopping = asyncio.Event()
+        self._reload = asyncio.Event()
+        agent = settings.agent
+        self.node = Node(config.node_name(agent.node), self._boot_id, version("nodetriage"), settings.profile.name)
+        self._spool = Spool(agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._durable)
+        self._workers = Workers(self._setup(settings), catalogue, self._free)
+        self._stream = Stream(
+            settings.controller.addresses,
+            self.node,
+            self._spool,
+            heartbeat=self._heartbeat,
+            heartbeat_s=agent.heartbeat_s,
+            command=self._command,
+            identify=identify,
+        )
+        self._status = StatusServer(agent.socket, self._answer)
+        self._mounts = MountSource(self._mounts_changed)
+        self._inbox: Inbox | None = None
+        self._kernel_log: KernelLogSource | None = None
+        self._rounds: Rounds
+
+    async def run(self) -> int:
+        self._spool.open()
+        self._rounds = self._resume()
+        self._record([Change(Kind.AGENT_STARTED, "", evidence={"version": self.node.version})], {})
+        try:
+            await self._status.start()
+        except OSError as error:
+            self._log.error("no local socket", path=str(self._settings.agent.socket), why=error.strerror)
+        self._listen()
+        self._rounds.start()
+        tasks = [asyncio.create_task(job) for job in (self._stream.run(), self._tick(), self._reloads())]
+        self._notify.ready("started")
+        self._log.info("agent started", node=self.node.name, boot_id=self._boot_id, checks=len(self._rounds.checks))
+        stop = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        ended = [t for t in tasks if t.done() and t.exception()]
+        await self._stop([stop, *tasks])
+        for task in ended:
+            task.result()  # a defect of ours: let it be seen, and let systemd start us again
+        return 0
+
+    def _resume(self) -> Rounds:
+        """What an earlier run of the agent in this boot left in the spool."""
+        known = verdict.resumed(self._restored("verdict", Verdict), self._boot_id)
+        checks = self._settings.enabled
+        kernel_log = self._settings.kernel_log
+        if self._settings.agent.root == Path("/") or kernel_log.path != config.KernelLogSettings().path:
+            position = self._restored("kernel_log", Position)
+            if position is None or position.boot_id != self._boot_id:
+                position = Position(self._boot_id)
+            self._inbox = Inbox(checks, position)
+        same_boot = self._restored("memories_boot_id", str) == self._boot_id
+        memories = {c.name: self._spool.kept(f"memory:{c.name}") for c in checks} if same_boot else {}
+        kept = {name: memory for name, memory in memories.items() if memory is not None}
+        return Rounds(checks, self._workers, self._inbox, known, kept, self._record, boottime_s)
+
+    def _restored(self, key: str, kind: type[Any]) -> Any:
+        if (raw := self._spool.kept(key)) is None:
+            return None
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except msgspec.MsgspecError as error:
+            self._log.warning("kept state not understood", key=key, why=str(error))
+            return None
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        if self._inbox:
+            kernel_log = self._settings.kernel_log
+            self._kernel_log = KernelLogSource(
+                kernel_log.path, kernel_log.accept_user_records, self._inbox, self._rounds.wake
+            )
+            self._kernel_log.start()
+            if self._kernel_log.trouble:
+                self._rounds.follow_no_log()
+        self._mounts.start()
+
+    async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
+        self._notify.stopping()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._status.close()
+        await self._rounds.stop()
+        self._mounts.stop()
+        if self._kernel_log:
+            self._kernel_log.stop()
+        await self._workers.close()
+        self._record([Change(Kind.AGENT_STOPPED, "")], self._rounds.kept())
+        committed = self._spool.close(STOP_LIMIT_S)
+        self._log.info("agent stopped", unsent_events=self._spool.depth, on_disk=committed)
+
+    async def _tick(self) -> None:
+        """Small things at intervals: watchdog, own state, saving, one line on what was done."""
+        saved_s = told_s = time.monotonic()
+        tick_s = min(TICK_S, self._notify.watchdog_s / 3 or TICK_S)
+        runs = 0
+        while True:
+            self._notify.alive()
+            self._judge_self()
+            now_s = time.monotonic()
+            if now_s - saved_s >= SAVE_S:
+                self._spool.append((), self._rounds.kept())
+                saved_s = now_s
+            if now_s - told_s >= SUMMARY_S:
+                status = condition.summary(self._rounds, self._spool, self._stream.state)
+                self._log.info("looked", runs=self._rounds.runs - runs, status=status)
+                self._notify.status(status)
+                told_s, runs = now_s, self._rounds.runs
+            await asyncio.sleep(tick_s * random.uniform(0.9, 1.0))
+
+    def _judge_self(self) -> None:
+        log = self._kernel_log
+        overruns, lost = log.take_losses() if log else (0, 0)
+        unjudged = self._inbox.take_lost() if self._inbox else {}
+        seen = own.Own(self._spool.trouble, log.trouble if log else "", overruns, lost, unjudged)
+        self._rounds.judge_self(own.OWN, own.result(seen))
+
+    def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:
+        """Changes become numbered events, together with what must be kept for them to be true after a restart."""
+        at = event.Moment(time.time_ns() // 1000, int(boottime_s() * 1e6))
+        events = [event.make(change, self._boot_id, at) for change in changes]
+        for change in changes:
+            condition.log_change(self._log, change)
+        if keep:
+            keep = {**keep, "memories_boot_id": msgspec.json.encode(self._boot_id)}
+        self._spool.append(events, keep)
+        while self._spool.has_dropped:
+            dropped = self._spool.take_dropped()
+            evidence: dict[str, Scalar] = {"routine": dropped.routine, "faults": dropped.faults, "why": "spool full"}
+            lost = Change(Kind.LOST, "", severity=Severity.WARNING, evidence=evidence)
+            self._spool.append([event.make(lost, self._boot_id, at)])
+            self._log.warning("events dropped", **evidence)
+
+    def _durable(self) -> None:
+        self._stream.wake()
+
+    def _free(self, device_class: str) -> None:
+        self._log.info("worker free", device_class=device_class)
+        self._rounds.wake_class(device_class)
+
+    def _mounts_changed(self) -> None:
+        asyncio.get_running_loop().call_later(MOUNTS_SETTLE_S, self._rounds.wake_source, "mounts")
+
+    def _heartbeat(self) -> pb.Heartbeat:
+        return condition.heartbeat(self._rounds, self._spool, self._workers, self._boot_id, boottime_s())
+
+    async def _command(self, command: pb.Command) -> pb.CommandResult:
+        """Never raises: the controller gets a refusal in words."""
+        if command.HasField("run"):
+            return await self._run_asked(command.id, tuple(command.run.checks))
+        if command.HasField("clear"):
+            c = command.clear
+            done = self._rounds.clear(c.check, c.part, c.fault, c.actor)
+            return pb.CommandResult(id=command.id, done=done, message="" if done else "no such fault is held")
+        return pb.CommandResult(id=command.id, done=False, message="this agent does not know that command")
+
+    async def _run_asked(self, command_id: str, names: tuple[str, ...]) -> pb.CommandResult:
+        answer = await self._answer({"ask": "run", "checks": list(names)})
+        message = answer.get("error") or ", ".join(f"{n} {c['outcome']}" for n, c in answer["checks"].items())
+        return pb.CommandResult(id=command_id, done="error" not in answer, message=message)
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The local socket's verbs."""
+        answers: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+            "status": self._answer_status,
+            "run": self._answer_run,
+        }
+        ask = request.get("ask")
+        if not isinstance(ask, str) or ask not in answers:
+            return {"error": f"unknown request {ask!r}; known: {', '.join(sorted(answers))}"}
+        return await answers[ask](request)
+
+    async def _answer_status(self, request: dict[str, Any]) -> dict[str, Any]:
+        log = self._kernel_log
+        return {
+            **condition.status(self._rounds, self._workers, boottime_s()),
+            "node": self.node.name,
+            "boot_id": self._boot_id,
+            "version": self.node.version,
+            "spool": {"events": self._spool.depth, "trouble": self._spool.trouble, "next_seq": self._spool.next_seq},
+            "controller": {"connected": self._stream.connected, "state": self._stream.state},
+            "kernel_log": {"followed": log is not None and not log.trouble, "trouble": log.trouble if log else ""},
+        }
+
+    async def _answer_run(self, request: dict[str, Any]) -> dict[str, Any]:
+        names = request.get("checks") or list(self._rounds.checks)
+        unknown = [n for n in names if n not in self._rounds.checks] if isinstance(names, list) else [names]
+        if unknown:
+            known = ", ".join(sorted(self._rounds.checks))
+            return {"error": f"not enabled here: {', '.join(map(str, unknown))}; enabled checks: {known}"}
+        await asyncio.gather(*(self._rounds.run(name) for name in names))
+        status = condition.status(self._rounds, self._workers, boottime_s())
+        return {**status, "checks": {n: status["checks"][n] for n in names}}
+
+    async def _reloads(self) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            self._notify.reloading()
+            with contextlib.suppress(IndexError):
+                await self._reload_from(self._settings.files[0])
+            self._notify.ready("running")
+
+    async def _reload_from(self, path: Path) -> None:
+        """A file that is wrong changes nothing."""
+        try:
+            new = config.load(path, worker.catalogue(self._catalogue))
+        except ConfigError as error:
+            self._log.error("settings not reloaded", why=str(error))
+            return
+        fixed = ("agent", "controller", "kernel_log", "profile", "spool")
+        later = [name for name in fixed if getattr(new, name) != getattr(self._settings, name)]
+        self._settings = new
+        self._workers.configure(self._setup(new))
+        await self._rounds.use(new.enabled)
+        self._log.info("settings reloaded", checks=len(new.enabled), only_after_restart=later)
+
+    @staticmethod
+    def _setup(settings: AgentSettings) -> worker.Setup:
+        return worker.Setup(
+            root=str(settings.agent.root), policies={n: dict(c.overrides) for n, c in settings.checks.items()}
+        )

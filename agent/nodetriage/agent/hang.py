@@ -1,0 +1,40 @@
+"""What the kernel says of a process that does not answer. Reads only files of /proc that cannot themselves hang."""
+
+from pathlib import Path
+
+from nodetriage.checks.faults import faults
+from nodetriage.checks.model import Check, Finding, Scalar, Severity
+
+STACK_FRAMES = 12
+
+
+def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) -> dict[str, Scalar]:
+    """proc(5): state, wchan, stack (root only). /proc/PID/cmdline would block on a process in D state: not read."""
+    seen: dict[str, Scalar] = {"doing": doing, "waited_s": round(waited_s, 3), "pid": pid}
+    stat, wchan, stack = (_text(proc / str(pid) / name) for name in ("stat", "wchan", "stack"))
+    if state := stat.rpartition(")")[2].split():
+        seen["state"] = state[0]
+    if wchan and wchan != "0":
+        seen["wchan"] = wchan
+    if frames := [line.split()[-1].partition("+")[0] for line in stack.splitlines() if line.strip()]:
+        seen["stack"] = " < ".join(frames[:STACK_FRAMES])
+    return seen
+
+
+def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
+    """The hang as a finding. Its part is the path that was being asked, else the check."""
+    target = str(seen["doing"]).partition(" ")[2]
+    fault = faults().get(check.hung_fault)
+    return Finding(
+        part=target if target.startswith("/") else check.name,
+        fault=check.hung_fault,
+        severity=fault.severity if fault else Severity.WARNING,
+        evidence=seen,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,128 @@
+"""Which kernel records each check has still to judge, and how far the log has been judged for good. No I/O."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodetriage.checks.model import Check, KernelRecord
+
+PENDING_LIMIT = 5000  # records a check, while it hangs and the kernel storms
+TRIES = 3  # runs that may break over the same records before they are given up
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far this boot's log has been judged. Kept with the verdict, so that a restart neither repeats nor misses.
+
+    All records up to `scanned` are done, but for the checks in `behind`: for those, up to the number given there.
+    """
+
+    boot_id: str
+    scanned: int = -1
+    checks: tuple[str, ...] = ()  # that were looking; a check that is new reads the log from its beginning
+    behind: dict[str, int] = field(default_factory=dict)
+
+    def after(self, check: str) -> int:
+        return self.behind.get(check, self.scanned) if check in self.checks else -1
+
+
+@dataclass(slots=True)
+class _Tray:
+    pattern: re.Pattern[str]
+    done: int
+    pending: list[KernelRecord] = field(default_factory=list)
+    taken: list[KernelRecord] = field(default_factory=list)
+    tries: int = 0
+
+
+class Inbox:
+    """One tray of records for each check that has a kernel pattern."""
+
+    def __init__(self, checks: Iterable[Check[Any, Any]], position: Position) -> None:
+        self._boot_id = position.boot_id
+        self._trays: dict[str, _Tray] = {}
+        self._scanned = position.scanned
+        self.lost: dict[str, int] = {}
+        self.use(checks, position)
+
+    def use(self, checks: Iterable[Check[Any, Any]], position: Position | None = None) -> None:
+        """Changes the set of checks (reload); what they have pending stays."""
+        position = position or self.position
+        old, self._trays = self._trays, {}
+        for check in checks:
+            if check.kernel_pattern is not None:
+                done = position.after(check.name)
+                tray = old.get(check.name) or _Tray(re.compile(check.kernel_pattern), done)
+                tray.pattern = re.compile(check.kernel_pattern)
+                self._trays[check.name] = tray
+        # One search for the lines that are nobody's, which is nearly all of them.
+        patterns = (tray.pattern.pattern for tray in self._trays.values())
+        self._any = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)") if _joinable(self._trays) else None
+
+    @property
+    def read_after(self) -> int | None:
+        """The number after which the log must be read; None: from the beginning."""
+        first = min((tray.done for tray in self._trays.values()), default=self._scanned)
+        return None if first < 0 else first
+
+    @property
+    def position(self) -> Position:
+        behind = {n: t.done for n, t in self._trays.items() if t.pending or t.taken}
+        return Position(self._boot_id, self._scanned, tuple(self._trays), behind)
+
+    def offer(self, record: KernelRecord) -> tuple[str, ...]:
+        """Takes a record in; the names of the checks that it wakes."""
+        self._scanned = max(self._scanned, record.seq)
+        if self._any is not None and not self._any.search(record.text):
+            return ()
+        woken = []
+        for name, tray in self._trays.items():
+            if record.seq > tray.done and tray.pattern.search(record.text):
+                tray.pending.append(record)
+                self._bound(name, tray)
+                woken.append(name)
+        return tuple(woken)
+
+    def take(self, check: str) -> tuple[KernelRecord, ...]:
+        """The records that the check's coming run is to judge. Follow with `judged` or `not_judged`."""
+        if (tray := self._trays.get(check)) is None:
+            return ()
+        tray.taken, tray.pending = tray.pending, []
+        return tuple(tray.taken)
+
+    def judged(self, check: str) -> None:
+        if tray := self._trays.get(check):
+            self._finish(tray)
+
+    def not_judged(self, check: str, blame: bool) -> None:
+        """The run did not judge its records. `blame`: it may be the records' doing, so not for ever again."""
+        if (tray := self._trays.get(check)) is None or not tray.taken:
+            return
+        tray.tries += blame
+        if tray.tries >= TRIES:
+            self.lost[check] = self.lost.get(check, 0) + len(tray.taken)
+            self._finish(tray)
+        else:
+            tray.pending = tray.taken + tray.pending
+            tray.taken = []
+            self._bound(check, tray)
+
+    def take_lost(self) -> dict[str, int]:
+        """Records given up since the last call, by check."""
+        lost, self.lost = self.lost, {}
+        return lost
+
+    def _finish(self, tray: _Tray) -> None:
+        tray.done = self._scanned if not tray.pending else max([tray.done, *(r.seq for r in tray.taken)])
+        tray.taken, tray.tries = [], 0
+
+    def _bound(self, name: str, tray: _Tray) -> None:
+        if (over := len(tray.pending) - PENDING_LIMIT) > 0:
+            self.lost[name] = self.lost.get(name, 0) + over
+            del tray.pending[:over]
+
+
+def _joinable(trays: dict[str, _Tray]) -> bool:
+    """Patterns with numbered back references or inline flags mean something else when joined."""
+    return not any(re.search(r"\\[1-9]|\(\?[aiLmsux-]|\(\?P", t.pattern.pattern) for t in trays.values())

@@ -1,0 +1,266 @@
+"""The spool's file: SQLite in WAL mode, written by a thread of its own that the event loop never waits for.
+
+Transactions that hold events are synchronous=FULL, the others NORMAL (docs/decisions/0101-spool-on-disk.md).
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+QUEUE_LIMIT = 2000  # writes that may wait for the disk; beyond, all is written afresh when it is back
+RETRY_S = 10.0  # after a failed write
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS event (
+  place INTEGER PRIMARY KEY AUTOINCREMENT, boot_id TEXT NOT NULL, seq INTEGER NOT NULL,
+  body BLOB NOT NULL, routine INTEGER NOT NULL, UNIQUE (boot_id, seq)) STRICT;
+CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+"""
+
+
+class StateInUse(Exception):
+    """Another agent holds the state directory; the text is one line for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event on disk."""
+
+    boot_id: str
+    seq: int
+    body: bytes
+    routine: bool
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What goes to disk in one transaction; `whole` replaces all that is there."""
+
+    insert: tuple[Row, ...] = ()
+    delete: tuple[tuple[str, int], ...] = ()
+    kept: Mapping[str, bytes] = field(default_factory=dict)
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an earlier run left."""
+
+    rows: tuple[Row, ...] = ()
+    values: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def lock(folder: Path) -> int:
+    """Takes the state directory for this process until it ends. Raises StateInUse, OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(fd)
+        raise StateInUse(f"{folder}: in use by another agent (pid {holder}); give this one its own state_dir") from None
+    with contextlib.suppress(OSError):  # the number is a courtesy: a full disk must not stop the agent
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+class Journal:
+    """`snapshot` gives all that should be on disk, `committed` hears which rows are; both run in the event loop."""
+
+    def __init__(self, path: Path, snapshot: Callable[[], Write], committed: Callable[[tuple[Row, ...]], None]) -> None:
+        self.trouble = ""
+        self.set_aside = ""
+        self._path = path
+        self._snapshot = snapshot
+        self._committed = committed
+        self._db: sqlite3.Connection | None = None
+        self._queue: list[Write] = []
+        self._wake = threading.Condition()
+        self._behind = False  # some writes were lost: the next one must be whole
+        self._closing = False
+        self._failed_s = 0.0
+        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self) -> Kept:
+        """Reads the file once, before the loop serves anything."""
+        try:
+            return self._open()
+        except sqlite3.DatabaseError as error:
+            if _is_corrupt(error):
+                self._put_aside(error)
+                with contextlib.suppress(sqlite3.Error, OSError):
+                    return self._open()
+            self._fail(error)
+        except OSError as error:
+            self._fail(error)
+        return Kept()
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def write(self, write: Write) -> None:
+        """Queues a write; returns at once."""
+        if not (write.insert or write.delete or write.kept):
+            return
+        with self._wake:
+            if self._behind:
+                return  # the whole will be written
+            if len(self._queue) >= QUEUE_LIMIT:
+                self._queue.clear()
+                self._behind = True
+            else:
+                self._queue.append(write)
+            self._wake.notify()
+
+    def close(self, limit_s: float) -> bool:
+        """Commits what waits; False if the disk did not take it within `limit_s`."""
+        with self._wake:
+            if self._behind:
+                self._queue, self._behind = [self._snapshot()], False
+            self._closing = True
+            self._wake.notify()
+        if not self._thread.ident:
+            return False
+        self._thread.join(limit_s)
+        return not self._thread.is_alive() and not self.trouble
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while not self._ready():
+                    self._wake.wait(self._pause())
+                closing = self._closing
+                writes, self._queue = self._queue, []
+            if self._behind and (whole := self._fresh()):
+                writes = [whole]
+            if writes:
+                self._commit(writes)
+            if closing:
+                break
+        if self._db:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+
+    def _ready(self) -> bool:
+        if self._closing:
+            return True
+        return time.monotonic() >= self._failed_s + RETRY_S if self._behind else bool(self._queue)
+
+    def _pause(self) -> float | None:
+        return max(0.01, self._failed_s + RETRY_S - time.monotonic()) if self._behind else None
+
+    def _fresh(self) -> Write | None:
+        """The whole, as the loop sees it now; writes after this moment queue behind it."""
+        assert self._loop is not None
+        got: list[Write] = []
+        done = threading.Event()
+
+        def take() -> None:
+            with self._wake:
+                self._queue.clear()
+                self._behind = False
+            got.append(self._snapshot())
+            done.set()
+
+        try:
+            self._loop.call_soon_threadsafe(take)
+        except RuntimeError:  # the loop is closed
+            return None
+        done.wait(10.0)  # the loop is never that late, unless it is ending
+        return got[0] if got else None
+
+    def _commit(self, writes: list[Write]) -> None:
+        try:
+            if self._db is None:
+                self._open()
+            self._apply(writes)
+        except (sqlite3.Error, OSError) as error:
+            if isinstance(error, sqlite3.DatabaseError) and _is_corrupt(error):
+                self._put_aside(error)
+                self._failed_s = -RETRY_S  # at once, into a new file
+            else:
+                self._fail(error)
+            with self._wake:
+                self._behind = True
+            return
+        self.trouble = ""
+        rows = tuple(row for write in writes for row in write.insert)
+        if self._loop and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._committed, rows)
+
+    def _apply(self, writes: list[Write]) -> None:
+        db = self._db
+        assert db is not None
+        has_events = any(w.insert for w in writes)
+        db.execute(f"PRAGMA synchronous = {'FULL' if has_events else 'NORMAL'}")
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            for write in writes:
+                if write.whole:
+                    db.execute("DELETE FROM event")
+                    db.execute("DELETE FROM kept")
+                db.executemany("DELETE FROM event WHERE boot_id = ? AND seq = ?", write.delete)
+                db.executemany(
+                    "INSERT OR REPLACE INTO event (boot_id, seq, body, routine) VALUES (?, ?, ?, ?)",
+                    [(r.boot_id, r.seq, r.body, r.routine) for r in write.insert],
+                )
+                db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", write.kept.items())
+
+    def _open(self) -> Kept:
+        db = sqlite3.connect(self._path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        try:
+            self._path.chmod(0o600)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA cache_size = -256")
+            db.execute("PRAGMA journal_size_limit = 1048576")
+            db.executescript(_SCHEMA)
+            rows = db.execute("SELECT boot_id, seq, body, routine, place FROM event ORDER BY place").fetchall()
+            values = dict(db.execute("SELECT key, value FROM kept").fetchall())
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        return Kept(tuple(Row(b, s, body, bool(r), p) for b, s, body, r, p in rows), values)
+
+    def _put_aside(self, error: sqlite3.DatabaseError) -> None:
+        """A corrupt file is evidence: it stays, under another name."""
+        if self._db:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+        aside = self._path.with_name(f"{self._path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        with contextlib.suppress(OSError):
+            self._path.rename(aside)
+        for suffix in ("-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
+        self.set_aside = aside.name
+        self.trouble = f"{self._path.name} was corrupt ({error}); it is kept as {aside.name}"
+
+    def _fail(self, error: Exception) -> None:
+        self.trouble = f"{self._path}: {error}"
+        self._failed_s = time.monotonic()
+        self._behind = True
+        if self._db:  # a connection that has met a full or read-only disk is not worth keeping
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+
+
+def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
+    """SQLITE_CORRUPT, SQLITE_NOTADB (https://sqlite.org/rescode.html); a schema that is not ours counts too."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such column" in str(error)

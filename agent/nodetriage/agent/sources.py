@@ -1,0 +1,115 @@
+"""What wakes checks between their rounds: the kernel's log and the mount table, as descriptors of the event loop."""
+
+import asyncio
+import contextlib
+import os
+import select
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from nodetriage.agent.inbox import Inbox
+from nodetriage.agent.kmsg import KernelLog, Overrun, believed
+
+FILE_POLL_S = 0.2  # a regular file (a replayed log) cannot wake anyone
+MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a unit's own view may be narrowed; init's is the machine's
+
+
+class KernelLogSource:
+    """Follows the log: each record into the inbox, the checks that it concerns to `wake`."""
+
+    def __init__(
+        self, path: Path, accept_user_records: bool, inbox: Inbox, wake: Callable[[Iterable[str]], None]
+    ) -> None:
+        self.trouble = ""
+        self.overruns = 0
+        self.lost_records = 0
+        self._path = path
+        self._accept_user_records = accept_user_records
+        self._inbox = inbox
+        self._wake = wake
+        self._log: KernelLog | None = None
+        self._again: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Reads all that is new since the inbox's position, then follows. What prevents it is `trouble`."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._log = KernelLog(str(self._path), self._inbox.read_after)
+            self._hear()
+        except OSError as error:
+            self.trouble = f"{self._path}: {error.strerror or error}"
+            return
+        try:
+            loop.add_reader(self._log.fd, self._hear)
+        except PermissionError:  # epoll(7): a regular file
+            self._poll()
+
+    def stop(self) -> None:
+        if self._again:
+            self._again.cancel()
+        if self._log:
+            with contextlib.suppress(ValueError):
+                asyncio.get_running_loop().remove_reader(self._log.fd)
+            self._log.close()
+            self._log = None
+
+    def take_losses(self) -> tuple[int, int]:
+        """Overruns and lost records since the last call."""
+        losses = self.overruns, self.lost_records
+        self.overruns = self.lost_records = 0
+        return losses
+
+    def _hear(self) -> None:
+        if self._log is None:
+            return
+        woken: set[str] = set()
+        try:
+            records = self._log.read()
+        except OSError as error:
+            self.trouble = f"{self._path}: {error.strerror or error}"
+            self.stop()
+            return
+        for record in records:
+            if isinstance(record, Overrun):
+                self.overruns += 1
+                self.lost_records += record.lost
+            elif believed(record, self._accept_user_records):
+                woken.update(self._inbox.offer(record))
+        self._wake(woken)
+
+    def _poll(self) -> None:
+        self._hear()
+        self._again = asyncio.get_running_loop().call_later(FILE_POLL_S, self._poll)
+
+
+class MountSource:
+    """Calls `changed` when a mount comes, goes or changes (proc_pid_mountinfo(5): POLLERR and POLLPRI)."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._fd = -1
+        self._poll: select.epoll | None = None
+
+    def start(self) -> None:
+        for path in MOUNTS:
+            with contextlib.suppress(OSError):
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                break
+        else:
+            return
+        # An epoll inside the loop's: the loop itself only asks for "readable", which the mount table always is.
+        self._poll = select.epoll()
+        self._poll.register(self._fd, select.EPOLLERR | select.EPOLLPRI)
+        self._poll.poll(0)
+        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._hear)
+
+    def stop(self) -> None:
+        if self._poll:
+            asyncio.get_running_loop().remove_reader(self._poll.fileno())
+            self._poll.close()
+            self._poll = None
+            os.close(self._fd)
+
+    def _hear(self) -> None:
+        if self._poll and self._poll.poll(0):
+            self._changed()

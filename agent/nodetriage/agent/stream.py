@@ -1,0 +1,281 @@
+"""The one stream to a controller: hello and resume, events and heartbeats up, acks and commands down."""
+
+import asyncio
+import ipaddress
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+
+from nodetriage.agent.event import numbered
+from nodetriage.agent.spool import SeqRange, Spool, Stored
+from nodetriage.v1 import health_pb2 as pb
+from nodetriage.v1 import health_pb2_grpc
+
+BATCH_EVENTS = 200
+WINDOW_EVENTS = 1000  # of the backlog without an ack; a live event never waits for the window
+WELCOME_LIMIT_S = 10.0
+ACK_LIMIT_S = 60.0  # without any ack while some are due: the controller does not work, try the next
+BACK_OFF_S = (1.0, 30.0)  # first and largest span of the full jitter
+PUSH_BACK = "grpc-retry-pushback-ms"  # as in gRPC's retry design (gRFC A6); negative: as late as possible
+MESSAGE_LIMIT_BYTES = 4 << 20
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class Refused(Exception):
+    """This connection may not be made; the text says what to set."""
+
+
+class Unanswered(Exception):
+    """The controller is connected and does not do its part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How this node shows who it is. Asked for at each connection, so that keys can change without a restart."""
+
+    credentials: grpc.ChannelCredentials | None = None  # None: plaintext, on this machine only
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What Hello says."""
+
+    name: str
+    boot_id: str
+    version: str
+    profile: str
+
+
+def anonymous() -> Identity:
+    """For a controller on the same machine."""
+    return Identity()
+
+
+def is_local(address: str) -> bool:
+    """A Unix socket or a loopback address: nobody else can listen."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def open_channel(address: str, identity: Identity) -> grpc.aio.Channel:
+    """Raises Refused for plaintext that would leave the machine."""
+    if identity.credentials is not None:
+        return grpc.aio.secure_channel(address, identity.credentials, options=_OPTIONS)
+    if not is_local(address):
+        raise Refused(f"{address}: plaintext is for loopback and Unix sockets only; set up TLS or munge for this node")
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+
+
+class Stream:
+    """`heartbeat` makes the present one; `command` does what a controller asks. Both belong to the daemon."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        node: Node,
+        spool: Spool,
+        *,
+        heartbeat: Callable[[], pb.Heartbeat],
+        heartbeat_s: float,
+        command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
+        identify: Callable[[], Identity] = anonymous,
+        back_off_s: tuple[float, float] = BACK_OFF_S,
+    ) -> None:
+        self.state = "no controller is set" if not addresses else "not connected yet"
+        self.connected = False
+        self._addresses = addresses
+        self._node = node
+        self._spool = spool
+        self._heartbeat = heartbeat
+        self._heartbeat_s = heartbeat_s
+        self._command = command
+        self._identify = identify
+        self._back_off_s = back_off_s
+        self._wake = asyncio.Event()
+        self._log = structlog.get_logger()
+
+    def wake(self) -> None:
+        """There is something new in the spool."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Connects, serves, and connects again, until cancelled."""
+        failures = turn = 0
+        while self._addresses:
+            address = self._addresses[turn % len(self._addresses)]
+            push_back_s: float | None = None
+            try:
+                await self._serve(address)
+                why = "the controller closed the stream"
+            except grpc.aio.AioRpcError as error:
+                why = f"{error.code().name}: {error.details()}"
+                push_back_s = pushed_back_s(error, self._back_off_s[1])
+            except (Refused, Unanswered, OSError, TimeoutError) as error:
+                why = str(error) or "no answer in time"
+            failures = 0 if self.connected else failures + 1
+            self.connected = False
+            turn += 1
+            wait_s = next_wait_s(failures, self._back_off_s) if push_back_s is None else push_back_s
+            self.state = f"not connected: {address}: {why}"
+            self._log.warning("controller lost", address=address, why=why, again_in_s=round(wait_s, 1))
+            await asyncio.sleep(wait_s)
+
+    async def _serve(self, address: str) -> None:
+        identity = self._identify()
+        async with open_channel(address, identity) as channel:
+            stub: Any = health_pb2_grpc.NodeHealthStub(channel)  # type: ignore[no-untyped-call] # generated
+            call = stub.Connect(metadata=identity.metadata or None)
+            try:
+                async with asyncio.timeout(WELCOME_LIMIT_S):
+                    welcome = await self._greet(call)
+                self.connected = True
+                self.state = f"connected to {address}"
+                self._log.info("controller connected", address=address, version=welcome.controller_version)
+                session = _Session(self._spool, call)
+                every_s = welcome.heartbeat_every_ms / 1000 or self._heartbeat_s
+                async with asyncio.TaskGroup() as tasks:
+                    writer = tasks.create_task(self._write(session, every_s))
+                    await self._read(session, tasks)
+                    writer.cancel()
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None
+            finally:
+                call.cancel()
+
+    async def _greet(self, call: Any) -> pb.Welcome:
+        node = self._node
+        hello = pb.Hello(
+            protocol=1,
+            node=node.name,
+            boot_id=node.boot_id,
+            agent_version=node.version,
+            profile=node.profile,
+            unacked_events=self._spool.depth,
+        )
+        await call.write(pb.AgentMessage(hello=hello))
+        message = await call.read()
+        if message is grpc.aio.EOF or message.WhichOneof("body") != "welcome":
+            raise Unanswered("the controller did not begin with a welcome")
+        if moved := self._spool.agree(ranges(message.welcome.stored)):
+            self._log.warning("events renumbered", by=moved, why="the controller knows later ones of this boot")
+        welcome: pb.Welcome = message.welcome
+        return welcome
+
+    async def _read(self, session: "_Session", tasks: asyncio.TaskGroup) -> None:
+        while (message := await session.call.read()) is not grpc.aio.EOF:
+            if message.HasField("ack"):
+                session.acked(ranges(message.ack.ranges))
+                self._wake.set()
+            elif message.HasField("command"):
+                tasks.create_task(self._obey(session, message.command))
+
+    async def _obey(self, session: "_Session", command: pb.Command) -> None:
+        session.results.append(await self._command(command))
+        self._wake.set()
+
+    async def _write(self, session: "_Session", every_s: float) -> None:
+        """The only writer of the stream: results, then the live edge, then the backlog; a heartbeat when it is due."""
+        due_s = time.monotonic()
+        while True:
+            self._wake.clear()
+            if time.monotonic() >= due_s:
+                await session.call.write(pb.AgentMessage(heartbeat=self._heartbeat()))
+                due_s = time.monotonic() + every_s * random.uniform(0.9, 1.0)
+            session.check_acks()
+            if message := session.next():
+                await session.call.write(message)
+                continue
+            # An event that is not on disk yet may be sent a second later: nobody else would wake us for that.
+            wait_s = max(0.0, min(due_s - time.monotonic(), 1.0))
+            try:
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+
+class _Session:
+    """What one connection has sent and heard."""
+
+    def __init__(self, spool: Spool, call: Any) -> None:
+        self.call = call
+        self.results: deque[pb.CommandResult] = deque()
+        self._spool = spool
+        backlog, self._live_seq = spool.backlog()
+        self._backlog = deque(backlog)
+        self._unacked: dict[tuple[str, int], Stored] = {}
+        self._heard_s = time.monotonic()
+
+    def acked(self, acked: Sequence[SeqRange]) -> None:
+        self._spool.ack(acked)
+        self._unacked = {k: e for k, e in self._unacked.items() if not e.gone}
+        self._heard_s = time.monotonic()
+
+    def check_acks(self) -> None:
+        """Raises Unanswered if the controller takes events and never says that it has them."""
+        if not self._unacked:
+            self._heard_s = time.monotonic()
+        elif time.monotonic() - self._heard_s > ACK_LIMIT_S:
+            raise Unanswered(f"no ack for {ACK_LIMIT_S:.0f} s")
+
+    def next(self) -> pb.AgentMessage | None:
+        if self.results:
+            return pb.AgentMessage(result=self.results.popleft())
+        batch = self._spool.since(self._live_seq, BATCH_EVENTS)
+        if batch:
+            self._live_seq = batch[-1].seq
+        elif len(self._unacked) < WINDOW_EVENTS:
+            batch = self._old()
+        if not batch:
+            return None
+        self._unacked.update({(e.boot_id, e.seq): e for e in batch})
+        return pb.AgentMessage(events=pb.EventBatch(events=[numbered(e.body, e.seq) for e in batch]))
+
+    def _old(self) -> tuple[Stored, ...]:
+        batch: list[Stored] = []
+        while self._backlog and len(batch) < BATCH_EVENTS:
+            event = self._backlog.popleft()
+            if not event.gone:
+                batch.append(event)
+        return tuple(batch)
+
+
+def ranges(wire: Sequence[pb.SeqRange]) -> tuple[SeqRange, ...]:
+    """From the wire."""
+    return tuple(SeqRange(r.boot_id, r.first_seq, r.last_seq) for r in wire)
+
+
+def next_wait_s(failures: int, back_off_s: tuple[float, float] = BACK_OFF_S) -> float:
+    """Full jitter: anywhere below a span that doubles. A controller that restarts is not met by all nodes at once."""
+    first, largest = back_off_s
+    return random.uniform(0, min(largest, first * 2 ** min(failures, 16)))
+
+
+def pushed_back_s(error: grpc.aio.AioRpcError, largest_s: float) -> float | None:
+    """The wait that the server asked for, with a little jitter; None if it asked for none."""
+    for key, text in error.trailing_metadata() or ():
+        if key == PUSH_BACK:
+            try:
+                wait_ms = int(text)
+            except ValueError:
+                return None
+            wait_s = wait_ms / 1000 if wait_ms >= 0 else largest_s
+            return min(wait_s, 600.0) * random.uniform(1.0, 1.2)
+    return None

@@ -1,0 +1,164 @@
+"""A worker: the process that touches devices. JSON lines in, one check run, JSON lines out. Serial.
+
+Imports neither grpc nor structlog: each costs a process some 10 MB. It is forked by forkserver.py.
+"""
+
+import importlib
+import mmap
+import socket
+import struct
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath, PurePosixPath
+from typing import Any
+
+import msgspec
+
+from nodetriage.agent.host import Host
+from nodetriage.agent.run import Result, run
+from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest
+from nodetriage.checks.settings import replace_from
+
+DOING_BYTES = 1024  # of the page in which a worker says what it is doing
+_LENGTH = struct.Struct("<H")
+
+
+class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
+    """The first line, and again after each change: where to look, and the policies' keys that are not default."""
+
+    root: str
+    policies: dict[str, dict[str, Any]]
+
+
+class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
+    """Run one check. `memory` is what the check's last reply asked to keep; None at first."""
+
+    id: int
+    check: str
+    records: tuple[KernelRecord, ...] | None = ()  # None: the worker reads the log itself
+    memory: msgspec.Raw | None = None
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What the run gave. `forgot` says why the memory could not be used (an upgrade changed its shape)."""
+
+    id: int
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    cleared: tuple[tuple[str, str], ...]
+    why: str
+    memory: msgspec.Raw
+    took_ms: float
+    forgot: str = ""
+
+
+class Doing:
+    """What the worker is about to do, in a page shared with the agent, who reads it only when an answer is late.
+
+    A line in the pipe for each file that is read would wake the agent thousands of times a round.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._page = mmap.mmap(fd, DOING_BYTES)
+
+    def say(self, what: str) -> None:
+        text = what.encode("utf-8", "replace")[: DOING_BYTES - _LENGTH.size]
+        self._page[: _LENGTH.size] = _LENGTH.pack(0)
+        self._page[_LENGTH.size : _LENGTH.size + len(text)] = text
+        self._page[: _LENGTH.size] = _LENGTH.pack(len(text))
+
+    def text(self) -> str:
+        (length,) = _LENGTH.unpack(self._page[: _LENGTH.size])
+        return self._page[_LENGTH.size : _LENGTH.size + length].decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._page.close()
+
+
+def catalogue(name: str) -> tuple[Check[Any, Any], ...]:
+    """The checks at MODULE:ATTRIBUTE."""
+    module, _, attribute = name.partition(":")
+    checks: tuple[Check[Any, Any], ...] = getattr(importlib.import_module(module), attribute)
+    return checks
+
+
+def serve(channel: socket.socket, checks: Iterable[Check[Any, Any]], doing: Doing) -> None:
+    """Answers until the agent closes its end."""
+    session = Session({check.name: check for check in checks}, doing)
+    incoming: msgspec.json.Decoder[Setup | Request] = msgspec.json.Decoder(Setup | Request)
+    with channel.makefile("rb") as lines:
+        for line in lines:
+            message = incoming.decode(line)
+            if isinstance(message, Setup):
+                session.set_up(message)
+            else:
+                channel.sendall(_encoder.encode(session.answer(message)) + b"\n")
+                doing.say("")
+
+
+class Session:
+    """What a worker knows between requests: root and policies. The checks' memories travel with each request."""
+
+    def __init__(self, checks: Mapping[str, Check[Any, Any]], doing: Doing) -> None:
+        self._checks = checks
+        self._doing = doing
+        self._host = Host("/", announce=doing.say)
+        self._policies: dict[str, Any] = {}
+        self._memories: dict[str, msgspec.json.Decoder[Any]] = {}
+
+    def set_up(self, setup: Setup) -> None:
+        self._host = Host(setup.root, announce=self._doing.say)
+        self._policies = {
+            name: replace_from(type(self._checks[name].policy), self._checks[name].policy, table, "agent", name)
+            for name, table in setup.policies.items()
+            if name in self._checks
+        }
+
+    def answer(self, request: Request) -> Reply:
+        check = self._checks.get(request.check)
+        if check is None:
+            return self._reply(request, Result(request.check, Outcome.BROKEN, why="the worker has no such check"), "")
+        self._doing.say(f"check {check.name}")
+        before, forgot = self._recalled(check, request.memory)
+        host = self._host.for_check(check, request.records)
+        return self._reply(request, run(check, host, self._policies.get(check.name, check.policy), before), forgot)
+
+    def _recalled(self, check: Check[Any, Any], memory: msgspec.Raw | None) -> tuple[Any, str]:
+        if memory is None or bytes(memory) == b"null":
+            return None, ""
+        try:
+            if check.name not in self._memories:
+                self._memories[check.name] = msgspec.json.Decoder(memory_type(check), dec_hook=_restored)
+            return self._memories[check.name].decode(memory), ""
+        except (msgspec.MsgspecError, TypeError, NameError, KeyError) as error:
+            return None, f"{type(error).__name__}: {error}"
+
+    def _reply(self, request: Request, result: Result, forgot: str) -> Reply:
+        try:
+            memory = msgspec.Raw(_encoder.encode(result.memory))
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            memory = msgspec.Raw(b"null")
+            result = Result(result.check, Outcome.BROKEN, why=f"its memory is no JSON: {error}", took_ms=result.took_ms)
+        return Reply(
+            request.id, result.outcome, result.findings, result.cleared, result.why, memory, result.took_ms, forgot
+        )
+
+
+def memory_type(check: Check[Any, Any]) -> Any:
+    """The type that the check's memory has, from its annotations. Raises KeyError where it has none."""
+    return typing.get_type_hints(check.read if check.remember is latest else check.remember)["return"]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"cannot keep a {type(value).__name__}")
+
+
+def _restored(kind: type, value: Any) -> Any:
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return PurePosixPath(value)
+    raise TypeError(f"cannot restore a {kind.__name__}")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
