@@ -89,7 +89,7 @@ def _unanswered(nvml: tuple[Answer, ...]) -> Iterator[Finding]:
     for gpu in nvml:
         if gpu.failure is None:
             continue
-        evidence = {"nvml": gpu.failure.value, "text": gpu.text[:200], "uuid": gpu.uuid}
+        evidence = {"nvml": gpu.failure.value, "text": gpu.text[:200], **({"uuid": gpu.uuid} if gpu.uuid else {})}
         if gpu.failure in _DRIVER_FAILURES:  # running jobs go on, new ones fail: no reason to end any
             yield Finding(gpu.pci, "gpu_driver_unusable", Severity.LOW, evidence)
         else:

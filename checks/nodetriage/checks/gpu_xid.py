@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nodetriage.checks import xid_repeats
-from nodetriage.checks.model import Check, Finding, Host, Scalar
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Unavailable
 from nodetriage.checks.xid import KERNEL_PATTERN, parse
 from nodetriage.checks.xid_log import DAY_S, Entry, Seen, extend, see, uuids
 
+_NVIDIA = 0x10DE  # PCI vendor
 # A reset of the GPU, which ends with the driver's "no action needed", is the cure of these.
 _CURED_BY_RESET = (
     "gpu_recovery_action", "gpu_ecc_uncorrectable", "gpu_ecc_uncontained", "gpu_ecc_contained",
@@ -34,8 +35,11 @@ class Policy:
 
 
 def read(host: Host) -> tuple[Entry, ...]:
-    """The driver's lines since the last run, oldest first."""
-    return tuple(Entry(max(r.at_us, 0) / 1e6, r.text[:400]) for r in host.kernel_log() if parse(r.text))
+    """The driver's lines since the last run, oldest first. Raises Unavailable where no part here could write any."""
+    lines = tuple(Entry(max(r.at_us, 0) / 1e6, r.text[:400]) for r in host.kernel_log() if parse(r.text))
+    if not lines and not host.exists("/sys/module/nvidia") and not any(d.vendor == _NVIDIA for d in host.pci_devices()):
+        raise Unavailable("no NVIDIA device on the PCI bus, and its driver is not loaded")
+    return lines
 
 
 def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Policy) -> Iterator[Finding]:

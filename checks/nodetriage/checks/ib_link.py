@@ -34,6 +34,7 @@ class Policy:
     init_grace_s: float = 180.0  # how long a port may wait for its subnet manager
     flap_window_s: float = 10_800.0
     serious_flaps: int = 3  # within the window: low instead of warning
+    full_since_boot: bool = False  # report counters too that were full at the first look: many are, after one bad day
 
 
 def read(host: Host) -> tuple[Port, ...]:
@@ -84,8 +85,11 @@ def _judge_port(port: Port, downs: int, role: Role, policy: Policy) -> Iterator[
             yield Finding(
                 port.name, "ib_link_flapping", severity, {"flaps": downs, "in_window": recent, "pci": port.pci}
             )
-    if port.link_layer != "Ethernet" and port.downed == SATURATED:
-        yield Finding(port.name, "ib_counter_saturated", Severity.INFO, {"counter": "link_downed", "value": SATURATED})
+    full = port.link_layer != "Ethernet" and port.downed == SATURATED
+    if full and (policy.full_since_boot or not port.blind_at_first):
+        yield Finding(
+            port.name, "ib_counter_saturated", Severity.WARNING, {"counter": "link_downed", "value": SATURATED}
+        )
 
 
 def _judge_speed(port: Port, role: Role) -> Iterator[Finding]:

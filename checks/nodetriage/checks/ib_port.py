@@ -27,9 +27,10 @@ class Port:
     pci: str = ""
     downed: int | None = None  # times the link was lost; None where it cannot be read (restricted functions)
     error: str = ""
-    was_up: bool = False  # the last three are the memory's
+    was_up: bool = False  # the last four are the memory's
     waiting_since_s: float | None = None
     flaps_at_s: tuple[float, ...] = ()
+    blind_at_first: bool = False  # the counter was full when it was first looked at
 
     @property
     def hca(self) -> str:
@@ -119,7 +120,9 @@ def _since(old: Port | None, port: Port, first: bool) -> Port:
     downs = downs_since(old, port)
     flaps = (*(old.flaps_at_s if old else ()), *((port.at_s,) * min(downs, 255)))[-255:]
     was_up = up or (old is not None and old.was_up)
-    return replace(port, was_up=was_up, waiting_since_s=started_s if waiting else None, flaps_at_s=flaps)
+    blind = port.downed == SATURATED and (old.blind_at_first if old else True)
+    waiting_since_s = started_s if waiting else None
+    return replace(port, was_up=was_up, waiting_since_s=waiting_since_s, flaps_at_s=flaps, blind_at_first=blind)
 
 
 def downs_since(old: Port | None, port: Port) -> int:
