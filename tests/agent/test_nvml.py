@@ -188,12 +188,15 @@ def test_no_driver_is_unavailable_and_found_once_it_is_loaded(
     assert len(process.ask()["gpus"]) == 1
 
 
-def test_a_library_that_does_not_fit_the_driver_is_an_error_and_not_an_absence(
+def test_a_library_that_does_not_fit_the_driver_is_said_of_each_gpu_on_the_bus(
     fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
 ) -> None:
-    gpus = fake_gpus(1)
+    gpus = fake_gpus(2)
     gpus.set("Init", "!18")
 
+    answer = asker(gpus, H100S).ask()
+
+    assert [(g["pci"], g["failure"]) for g in answer["gpus"]] == [(pci, "lib_rm_version_mismatch") for pci in H100S]
     assert "mismatch" in asker(gpus).ask()["error"]
 
 

@@ -66,6 +66,11 @@ class Host:
         other._records = records
         return other
 
+    @property
+    def is_tree(self) -> bool:
+        """Whether this is a recorded machine: nothing in it can hang."""
+        return not isinstance(self._machine, Running)
+
     def glob(self, pattern: str) -> list[PurePosixPath]:
         found = [PurePosixPath("/")]
         parts = PurePosixPath("/", pattern).parts[1:]

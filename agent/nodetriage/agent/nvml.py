@@ -140,13 +140,20 @@ class Library:
             try:
                 pynvml.nvmlInit()
             except pynvml.NVMLError as error:
-                if error.value in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
-                    raise Unavailable(f"NVML: {error}") from error
-                raise
+                return self._no_start(error)
             self._ready = True
         self._announce("nvmlDeviceGetCount")
         count = pynvml.nvmlDeviceGetCount()
         return tuple(self._gpu(index, count, apart) for index in range(count))
+
+    def _no_start(self, error: pynvml.NVMLError) -> tuple[Gpu, ...]:
+        """What NVML's refusal to start says of each GPU on the bus; a library that does not fit the driver, mostly."""
+        if error.value in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
+            raise Unavailable(f"NVML: {error}") from error
+        on_bus = self._bus()
+        if not on_bus:
+            raise error
+        return tuple(_failed(Gpu(index, pci), "nvmlInit", error) for index, pci in enumerate(on_bus))
 
     def _gpu(self, index: int, count: int, apart: frozenset[str]) -> Gpu:
         gpu = self._known.get(index) or Gpu(index, self._address(index, count))

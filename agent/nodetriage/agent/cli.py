@@ -1,0 +1,199 @@
+"""The command `nodetriage`: what runs on a node. Each verb imports what it needs when it is called."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from nodetriage.agent.config import AgentSettings
+    from nodetriage.checks.model import Check
+
+UNKNOWN = 3
+BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
+DEFAULT_CONFIG = Path("/etc/nodetriage/agent.toml")
+
+
+class Parser(argparse.ArgumentParser):
+    """A wrong command line ends with 78: argparse's own 2 would read as "a serious fault was found"."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(BAD_CONFIGURATION, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb. 0 ok, 1 warning, 2 low or high, 3 unknown, 78 bad configuration or command line."""
+    arguments = _parser().parse_args(argv)
+    from nodetriage.checks.settings import ConfigError
+
+    try:
+        code: int = arguments.verb(arguments)
+        sys.stdout.flush()
+    except ConfigError as error:
+        print(f"nodetriage: {error}", file=sys.stderr)
+        return BAD_CONFIGURATION
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNKNOWN
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="nodetriage", description="Finds hardware and system faults on this node.")
+    parser.add_argument("--version", action="version", version=f"nodetriage {metadata.version('nodetriage')}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser)
+
+    def add(verb: Any, name: str, text: str, json_help: str = "") -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=text, description=text)
+        added.set_defaults(verb=verb)
+        if json_help:
+            added.add_argument("--json", action="store_true", help=json_help)
+        return added
+
+    check = add(_check, "check", "run checks once and say what they find", "one JSON object instead of text")
+    check.add_argument("names", nargs="*", metavar="NAME", help="checks to run (default: all that are enabled)")
+    check.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="look at a recorded machine")
+    check.add_argument("--before", type=Path, metavar="DIR", help="the same machine earlier (default: DIR/before)")
+    check.add_argument("--profile", default="", metavar="NAME|FILE.toml", help="what the machine should have")
+    check.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG})")
+    check.add_argument("--list", action="store_true", help="say which checks there are, and run none")
+    check.add_argument("--times", action="store_true", help="with --json: how long each took")
+
+    explain = add(_explain, "explain", "say what a fault means and what will be done", "one JSON object")
+    explain.add_argument("what", metavar="FAULT|XID", help="a fault code, an Xid (79) or an SXid (sxid:12028)")
+
+    dmesg = add(_dmesg, "dmesg", "find the faults in a kernel log", "one JSON object a record")
+    dmesg.add_argument("file", nargs="?", default="-", metavar="FILE", help="a saved log of any format; - reads stdin")
+
+    agent = add(_agent, "agent", "run the agent, until SIGTERM")
+    agent.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG})")
+
+    status = add(_status, "status", "ask the running agent what it knows", "the agent's answer as it is")
+    status.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG})")
+    status.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="how long to wait (5)")
+    return parser
+
+
+def _settings(config: Path | None, checks: "Sequence[Check[Any, Any]]", live: bool = True) -> "AgentSettings":
+    """The file that was named; else the default one on the live machine, where it exists. Raises ConfigError."""
+    from nodetriage.agent.config import defaults, load
+
+    if config is None and not (live and DEFAULT_CONFIG.exists()):
+        return defaults(checks)
+    return load(config or DEFAULT_CONFIG, checks)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from nodetriage.agent import once, report
+    from nodetriage.agent.catalogue import CHECKS, TROUBLES
+    from nodetriage.agent.host import Host
+
+    for trouble in TROUBLES:
+        print(f"nodetriage: {trouble}", file=sys.stderr)
+    live = str(arguments.root) == "/"
+    settings = _settings(arguments.config, CHECKS, live)
+    if arguments.list:
+        _print(f"{c.name:<16} {c.worker:<8} every {c.every_s:g} s: {', '.join(c.faults)}" for c in CHECKS)
+        return 0
+    checks = _chosen(arguments.names, settings)
+    profile = once.choose_profile(Host(arguments.root), settings, arguments.profile)
+    if live:
+        import asyncio
+
+        results = asyncio.run(once.on_this_machine(checks, settings, profile))
+    else:
+        before = arguments.before or arguments.root / "before"
+        if not arguments.before and not before.is_dir():
+            before = None
+        results = once.on_tree(checks, arguments.root, before, settings, profile)
+    if arguments.json:
+        print(json.dumps({"profile": profile.name, **report.as_json(results, arguments.times)}, indent=2))
+    else:
+        _print(report.as_text(results, _colour()))
+    return report.exit_code(results)
+
+
+def _chosen(names: Sequence[str], settings: "AgentSettings") -> "list[Check[Any, Any]]":
+    """The checks of these names, in the order of the catalogue; without names, those that are enabled."""
+    from nodetriage.checks.settings import ConfigError
+
+    for name in names:
+        if name not in settings.checks:
+            raise ConfigError(f"check {name}: unknown; known checks: {', '.join(settings.checks)}")
+    if not names:
+        return list(settings.enabled)
+    return [found.check for name, found in settings.checks.items() if name in names]
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from nodetriage.agent import explain
+
+    try:
+        found = explain.explain(arguments.what)
+    except KeyError as error:
+        print(f"nodetriage: {error.args[0]}", file=sys.stderr)
+        return UNKNOWN
+    if arguments.json:
+        print(json.dumps({**dataclasses.asdict(found), "severity": found.severity.name.lower()}, indent=2))
+    else:
+        _print(explain.as_text(found))
+    return 0
+
+
+def _dmesg(arguments: argparse.Namespace) -> int:
+    from nodetriage.agent import report, triage
+
+    try:
+        log = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
+    except OSError as error:
+        print(f"nodetriage: {arguments.file}: {error.strerror}", file=sys.stderr)
+        return UNKNOWN
+    worst = None
+    for fault in triage.triage(log):
+        worst = max(worst or fault.severity, fault.severity)
+        _print([json.dumps(triage.as_json(fault))] if arguments.json else triage.as_text(fault, _colour()))
+    return report.code_of(worst)
+
+
+def _agent(arguments: argparse.Namespace) -> int:
+    from nodetriage.agent import daemon
+    from nodetriage.agent.catalogue import CHECKS
+
+    return daemon.run(_settings(arguments.config, CHECKS))
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from nodetriage.agent import status
+    from nodetriage.agent.catalogue import CHECKS
+
+    settings = _settings(arguments.config, CHECKS)
+    try:
+        answer = status.ask(settings.agent.socket, {"ask": "status"}, arguments.timeout)
+    except (OSError, ValueError) as error:
+        print(f"nodetriage: {settings.agent.socket}: {error}", file=sys.stderr)
+        return UNKNOWN
+    print(json.dumps(answer, indent=2))
+    return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main())

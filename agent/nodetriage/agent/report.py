@@ -1,0 +1,146 @@
+"""Results of a round for people (80 columns) and for programs (JSON), and the exit code that sums them up."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nodetriage.agent.run import Result
+from nodetriage.checks.faults import faults
+from nodetriage.checks.model import Finding, Outcome, Severity
+
+OK, WARNING, SERIOUS, UNKNOWN = 0, 1, 2, 3  # the order of Nagios plugins
+
+WIDTH = 80
+_NAME_WIDTH = 15
+_OUTCOME_WIDTH = 10
+_INDENT = " " * 11
+
+_COLOURS = {  # ECMA-48: 1 bold, 2 faint, 31 red, 32 green, 33 yellow
+    Severity.HIGH: "1;31",
+    Severity.LOW: "31",
+    Severity.WARNING: "33",
+    Severity.INFO: "2",
+    Outcome.OK: "32",
+    Outcome.FINDINGS: "1",
+    Outcome.SKIPPED: "2",
+    Outcome.BROKEN: "1;33",
+    Outcome.HUNG: "1;33",
+}
+MEANS = {
+    Severity.HIGH: "drain the node now and requeue its jobs",
+    Severity.LOW: "let the job finish, then drain the node",
+    Severity.WARNING: "record it; no action",
+    Severity.INFO: "record it; no action",
+}
+
+
+def worst(results: Iterable[Result]) -> Severity | None:
+    """The gravest severity that was found, None where nothing was."""
+    return max((finding.severity for result in results for finding in result.findings), default=None)
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """0 ok, 1 warning, 2 low or high, 3 hung, broken, or nothing could be looked at. A fault outweighs not knowing."""
+    severity = worst(results)
+    if code_of(severity) == SERIOUS:
+        return SERIOUS
+    outcomes = {result.outcome for result in results}
+    if outcomes & {Outcome.HUNG, Outcome.BROKEN} or outcomes <= {Outcome.SKIPPED}:
+        return UNKNOWN
+    return code_of(severity)
+
+
+def code_of(severity: Severity | None) -> int:
+    """The exit code that a finding of this severity asks for."""
+    if severity is None or severity is Severity.INFO:
+        return OK
+    return WARNING if severity is Severity.WARNING else SERIOUS
+
+
+def as_json(results: Sequence[Result], times: bool = False) -> dict[str, Any]:
+    """Nothing in it depends on when or how fast it ran, unless `times` asks for that."""
+    severity = worst(results)
+    return {
+        "exit_code": exit_code(results),
+        "severity": severity.name.lower() if severity else None,
+        "checks": [
+            {
+                "check": result.check,
+                "outcome": result.outcome.value,
+                "why": result.why,
+                "findings": [_finding(finding) for finding in _ordered(result.findings)],
+                **({"took_ms": result.took_ms} if times else {}),
+            }
+            for result in results
+        ],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "part": finding.part,
+        "fault": finding.fault,
+        "severity": finding.severity.name.lower(),
+        "evidence": dict(finding.evidence),
+    }
+
+
+def _ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first."""
+    return sorted(findings, key=lambda f: (-f.severity, f.part, f.fault))
+
+
+def as_text(results: Sequence[Result], colour: bool = False) -> Iterator[str]:
+    """A line a check, its findings under it, the sum at the end."""
+    for result in results:
+        yield from _check(result, colour)
+    yield ""
+    yield from textwrap.wrap(_sum(results), WIDTH)
+
+
+def _check(result: Result, colour: bool) -> Iterator[str]:
+    left = _NAME_WIDTH + _OUTCOME_WIDTH
+    outcome = painted(f"{result.outcome.value:<{_OUTCOME_WIDTH}}", result.outcome, colour)
+    why = textwrap.wrap(result.why, WIDTH - left) or [""]
+    yield f"{result.check:<{_NAME_WIDTH}}{outcome}{why[0]}".rstrip()
+    for line in why[1:]:
+        yield " " * left + line
+    for finding in _ordered(result.findings):
+        severity = painted(f"{finding.severity.name.lower():<9}", finding.severity, colour)
+        yield f"  {severity}{finding.part}: {finding.fault}"
+        known = faults().get(finding.fault)
+        if known:
+            yield from _indented(known.title)
+        yield from _indented("  ".join(f"{key}={_value(value)}" for key, value in finding.evidence.items()))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value if value.isprintable() and " " not in value else repr(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _sum(results: Sequence[Result]) -> str:
+    counts = ((outcome, sum(result.outcome is outcome for result in results)) for outcome in Outcome)
+    words = {Outcome.FINDINGS: "with findings"}
+    told = ", ".join(f"{count} {words.get(outcome, outcome.value)}" for outcome, count in counts if count)
+    severity = worst(results)
+    noun = "check" if len(results) == 1 else "checks"
+    if severity:
+        return f"{len(results)} {noun}: {told}. Worst: {severity.name.lower()} ({MEANS[severity]})."
+    if all(result.outcome is Outcome.SKIPPED for result in results):
+        return f"{len(results)} {noun}: {told}. Nothing could be looked at."
+    return f"{len(results)} {noun}: {told}."
+
+
+def painted(text: str, kind: Severity | Outcome, colour: bool) -> str:
+    """In the colour of its kind, if colours are wanted."""
+    return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m" if colour else text
