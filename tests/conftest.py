@@ -12,6 +12,11 @@ ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected.json of tests/hosts")
+    parser.addoption("--update-scenarios", action="store_true", help="rewrite tests/scenarios/*.txt with what came out")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI a skipped test is a failed one: what it lacks belongs into tests/debian-packages.txt."""
@@ -85,3 +90,9 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[st
 def fake_gpus(nvml_library: Callable[[tuple[str, ...]], Path], tmp_path: Path) -> Callable[..., FakeGpus]:
     """`fake_gpus(8)` is a node with eight healthy H100s, whose every answer the test can change."""
     return lambda count, missing=(): FakeGpus(nvml_library(missing), tmp_path / "nvml", count)
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether expected output is to be rewritten instead of compared."""
+    return bool(request.config.getoption("--update-golden"))

@@ -1,0 +1,91 @@
+"""A scheduler kept in memory that behaves as docs/slurm.md says Slurm does: for tests of what is decided and done."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from nodetriage.controller.scheduler import JobView, NodeView, SchedulerRefused, SchedulerUnavailable
+
+
+class FakeSlurm:
+    """`down` makes every call fail; `said` is every changing call that was taken, in order."""
+
+    acts = True
+
+    def __init__(self, *nodes: str, partitions: tuple[str, ...] = ("main",)) -> None:
+        self.views = {n: NodeView(n, "idle", partitions=partitions) for n in nodes}
+        self.held: dict[str, JobView] = {}  # every job ever
+        self.placed: dict[str, tuple[str, ...]] = {}
+        self.said: list[str] = []
+        self.down = False
+
+    def place(self, job: str, *nodes: str, **facts: object) -> None:
+        given = {"state": "RUNNING", "batch": True, "requeueable": True, "restarts": 0, "user": "ann", **facts}
+        self.held[job] = JobView(job, node_count=len(nodes), nodes=",".join(nodes), **given)  # type: ignore[arg-type]
+        self.placed[job] = nodes
+        self._busy()
+
+    def end(self, job: str, state: str = "COMPLETED") -> None:
+        self.held[job] = replace(self.held[job], state=state)
+        self.placed[job] = ()
+        self._busy()
+
+    async def nodes(self) -> Mapping[str, NodeView]:
+        self._answer()
+        return dict(self.views)
+
+    async def node(self, name: str) -> NodeView:
+        self._answer()
+        if name not in self.views:
+            raise SchedulerRefused(f"Slurm has no node {name} in any partition")
+        return self.views[name]
+
+    async def jobs_on(self, node: str) -> tuple[JobView, ...]:
+        self._answer()
+        return tuple(self.held[j] for j, nodes in self.placed.items() if node in nodes)
+
+    async def job(self, job: str) -> JobView | None:
+        self._answer()
+        return self.held.get(job)
+
+    async def drain(self, nodes: Sequence[str], reason: str) -> None:
+        self._answer()
+        self.said.append(f"drain {','.join(nodes)} {reason!r}")
+        for name in nodes:
+            self.set_drain(name, reason, "root")
+
+    async def undrain(self, node: str) -> None:
+        self._answer()
+        self.said.append(f"undrain {node}")
+        self.resume(node)
+
+    async def requeue(self, job: str, *, hold: bool) -> None:
+        self._answer()
+        view = self.held[job]
+        if not view.batch:
+            raise SchedulerRefused(f"Only batch jobs are accepted or processed for job {job}")
+        self.said.append(f"requeue{'hold' if hold else ''} {job}")
+        if view.active:
+            self.held[job] = replace(view, state="PENDING", restarts=view.restarts + 1)
+            self.placed[job] = ()
+            self._busy()
+
+    async def release(self, job: str) -> None:
+        self._answer()
+        self.said.append(f"release {job}")
+
+    def set_drain(self, name: str, reason: str, by: str) -> None:
+        view = self.views[name]
+        self.views[name] = replace(view, flags=view.flags | {"drain"}, reason=reason, reason_by=by)
+
+    def resume(self, name: str) -> None:
+        view = self.views[name]
+        self.views[name] = replace(view, flags=view.flags - {"drain"}, reason="", reason_by="")
+
+    def _answer(self) -> None:
+        if self.down:
+            raise SchedulerUnavailable("scontrol: Unable to contact slurm controller (connect failure)")
+
+    def _busy(self) -> None:
+        for name, view in self.views.items():
+            on = any(name in nodes for nodes in self.placed.values())
+            self.views[name] = replace(view, base="mixed" if on else "idle")

@@ -1,0 +1,200 @@
+"""Runs a transcript of tests/scenarios: commands, a line `----`, what came of them.
+
+The policy is the real one, and so are the ledger (SQLite in memory) and the performer; only Slurm is kept in memory.
+
+    policy             the lines below it, up to `----`, are a policy.toml
+    slurm NODE...      the cluster
+    job ID NODE... [key=value...]      a job that runs there (state, batch, requeueable, restarts)
+    end ID [STATE]     it ends
+    raise|repeat|change|clear NODE FAULT PART [SEVERITY]     an agent's event
+    boot NODE          it was rebooted: its agent starts anew
+    do                 the performer does all that is due
+    see                the controller reads Slurm's nodes
+    wait SECONDS       time passes, then a tick
+    drain|resume NODE [REASON...]      an operator at Slurm
+    undrain NODE       an operator at nodetriagectl
+    scheduler down|up
+    restart            the controller is killed and started again
+    nodes              print where every node stands
+"""
+
+import asyncio
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fake_slurm import FakeSlurm
+from sqlalchemy import create_engine
+
+from nodetriage.checks.model import Severity
+from nodetriage.checks.settings import replace_from
+from nodetriage.controller import actions, ledger, policy, schema
+from nodetriage.controller.rules import Policy
+from nodetriage.controller.scheduler import SchedulerError
+from nodetriage.controller.state import (
+    ActionDone,
+    ActionKind,
+    Event,
+    EventKind,
+    NodeEvent,
+    OperatorCommand,
+    SchedulerSeen,
+    Tick,
+)
+
+KINDS = {
+    "raise": EventKind.RAISED,
+    "repeat": EventKind.REPEATED,
+    "change": EventKind.CHANGED,
+    "clear": EventKind.CLEARED,
+}
+
+
+class Scenario:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 30, 12, tzinfo=UTC)
+        self.policy = Policy()
+        self.slurm = FakeSlurm()
+        self.events = 0
+        self.boots: dict[str, int] = {}
+        self.engine = create_engine("sqlite://")
+        schema.metadata.create_all(self.engine)
+        self.state = self._load()
+        self.out: list[str] = []
+
+    def run(self, text: str) -> str:
+        """The same transcript with what came of it in place of what was expected."""
+        whole = []
+        for head, commands, _ in blocks(text):
+            self.out = []
+            self._block(commands)
+            whole.append("\n".join([*head, *commands, "----", *self.out]) + "\n")
+        return "\n".join(whole)
+
+    def _block(self, commands: list[str]) -> None:
+        if commands[0].startswith("policy"):
+            self.policy = replace_from(Policy, Policy(), tomllib.loads("\n".join(commands[1:])), "scenario")
+            return
+        for line in commands:
+            verb, *words = line.split()
+            name = KINDS.get(verb) and "event" or verb
+            getattr(self, f"_{name}")(verb, *words)
+
+    def take(self, event: Event) -> None:
+        before = self.state
+        step = policy.step(before, event, self.now, self.policy)
+        with self.engine.begin() as connection:
+            if isinstance(event, ActionDone):
+                ledger.finish(connection, event, self.now)
+            ledger.save(connection, before, step, self.now)
+        self.state = step.state
+        for t in step.transitions:
+            self.out.append(f"{t.node}: {t.before or 'new'} -> {t.after} ({t.cause}; {t.actor})")
+        for a in step.actions:
+            what = f"{a.job}{', held' if a.hold else ''}" if a.job else a.node
+            self.out.append(f"{a.kind} {what}: {a.text or a.id}")
+        for node in step.state.nodes.values():
+            old = before.nodes.get(node.node)
+            if node.drain and node.drain.held_why and not (old and old.drain and old.drain.held_why):
+                self.out.append(f"held {node.node}: {node.drain.held_why}")
+
+    def _event(self, verb: str, node: str, fault: str, part: str, severity: str = "high") -> None:
+        self._say(node, KINDS[verb], check="check", fault=fault, part=part, severity=Severity[severity.upper()])
+
+    def _boot(self, verb: str, node: str) -> None:
+        self.boots[node] = self.boots.get(node, 0) + 1
+        self._say(node, EventKind.STARTED)
+
+    def _say(self, node: str, kind: EventKind, **more: Any) -> None:
+        self.events += 1
+        boot = f"boot{self.boots.get(node, 0)}"
+        self.take(NodeEvent(self.events, node, boot, self.events, self.now, kind, **more))
+
+    def _slurm(self, verb: str, *nodes: str) -> None:
+        self.slurm = FakeSlurm(*nodes)
+
+    def _job(self, verb: str, job: str, *words: str) -> None:
+        facts: dict[str, Any] = dict(w.split("=") for w in words if "=" in w)
+        for name in ("batch", "requeueable"):
+            facts[name] = facts.get(name, "yes") == "yes"
+        facts["restarts"] = int(facts.get("restarts", self.slurm.held[job].restarts if job in self.slurm.held else 0))
+        self.slurm.place(job, *(w for w in words if "=" not in w), **facts)
+
+    def _end(self, verb: str, job: str, state: str = "COMPLETED") -> None:
+        self.slurm.end(job, state)
+
+    def _drain(self, verb: str, node: str, *reason: str) -> None:
+        self.slurm.set_drain(node, " ".join(reason), "olga")
+
+    def _resume(self, verb: str, node: str) -> None:
+        self.slurm.resume(node)
+
+    def _undrain(self, verb: str, node: str) -> None:
+        self.take(OperatorCommand("undrain", node, "olga"))
+
+    def _scheduler(self, verb: str, how: str) -> None:
+        self.slurm.down = how == "down"
+
+    def _see(self, verb: str) -> None:
+        self.now += timedelta(seconds=1)
+        self.take(SchedulerSeen(self.now, asyncio.run(self._views())))
+
+    async def _views(self) -> Any:
+        return await self.slurm.nodes()
+
+    def _wait(self, verb: str, seconds: str) -> None:
+        self.now += timedelta(seconds=float(seconds))
+        self.take(Tick())
+
+    def _restart(self, verb: str) -> None:
+        self.state = self._load()
+
+    def _nodes(self, verb: str) -> None:
+        for view in self.slurm.views.values():
+            facts = self.state.nodes.get(view.name)
+            state = facts.state if facts else "unknown"
+            flags = "+".join((view.base, *sorted(view.flags)))
+            self.out.append(f"{view.name}: {state}; Slurm: {flags}{' ' + repr(view.reason) if view.reason else ''}")
+
+    def _do(self, verb: str) -> None:
+        while intents := self._due():
+            asyncio.run(self._try(intents[0]))
+
+    def _due(self) -> list[ledger.Intent]:
+        with self.engine.connect() as connection:
+            return ledger.due(connection, self.now)
+
+    async def _try(self, intent: ledger.Intent) -> None:
+        action, said = intent.action, len(self.slurm.said)
+        with self.engine.begin() as connection:
+            ledger.start(connection, action, self.now)
+        try:
+            done = await actions.perform(action, self.slurm)
+        except SchedulerError as error:
+            self.out.append(f"not done {action.id}: {error}")
+            with self.engine.begin() as connection:
+                ledger.retry(connection, action, str(error), self.now + timedelta(seconds=1))
+            return
+        self.out += [f"  $ {line}" for line in self.slurm.said[said:]]
+        quiet = action.kind is ActionKind.NOTIFY
+        if not quiet:
+            self.out.append(f"done {action.id}: {done.outcome}{' (' + done.text + ')' if done.text else ''}")
+        self.take(done)
+
+    def _load(self) -> Any:
+        with self.engine.connect() as connection:
+            return ledger.load(connection)
+
+
+def blocks(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """(comment lines, commands, expected lines) of each block; blocks are parted by an empty line."""
+    for block in text.strip().split("\n\n"):
+        lines = block.split("\n")
+        head = [line for line in lines if line.startswith("#")]
+        body = [line for line in lines if not line.startswith("#")]
+        if not body:
+            yield head, ["nodes"], []
+            continue
+        cut = body.index("----") if "----" in body else len(body)
+        yield head, body[:cut], body[cut + 1 :]
