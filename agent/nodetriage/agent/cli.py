@@ -157,10 +157,14 @@ def _dmesg(arguments: argparse.Namespace) -> int:
     except OSError as error:
         print(f"nodetriage: {arguments.file}: {error.strerror}", file=sys.stderr)
         return UNKNOWN
-    worst = None
+    worst, told = None, set()
     for fault in triage.triage(log):
         worst = max(worst or fault.severity, fault.severity)
-        _print([json.dumps(triage.as_json(fault))] if arguments.json else triage.as_text(fault, _colour()))
+        if arguments.json:
+            print(json.dumps(triage.as_json(fault)))
+        else:
+            _print(triage.as_text(fault, fault.advice not in told, _colour()))
+            told.add(fault.advice)
     return report.code_of(worst)
 
 

@@ -90,25 +90,33 @@ class Host:
         except OSError as error:
             if error.errno in _ABSENT:
                 return []
-            raise
+            raise _about(path, error) from None
 
     def exists(self, path: str | PurePosixPath) -> bool:
+        name = str(path)
         try:
-            os.stat(self._machine.locate(str(path)))
+            os.stat(self._machine.locate(name))
         except OSError as error:
             if error.errno in _ABSENT:
                 return False
-            raise
+            raise _about(name, error) from None
         return True
 
     def text(self, path: str | PurePosixPath) -> str:
         name = str(path)
         self._announce(f"read {name}")
-        return read_whole(self._machine.locate(name)).decode("utf-8", "replace").rstrip()
+        try:
+            data = read_whole(self._machine.locate(name))
+        except OSError as error:
+            raise _about(name, error) from None
+        return data.decode("utf-8", "replace").rstrip()
 
     def link(self, path: str | PurePosixPath) -> PurePosixPath:
         folder, name = os.path.split(str(path))
-        target = os.readlink(os.path.join(self._machine.locate(folder or "/"), name))
+        try:
+            target = os.readlink(os.path.join(self._machine.locate(folder or "/"), name))
+        except OSError as error:
+            raise _about(str(path), error) from None
         return PurePosixPath(os.path.normpath(os.path.join(folder, target)))
 
     def statvfs(self, path: str | PurePosixPath) -> FsSpace:
@@ -227,6 +235,11 @@ def read_whole(path: str) -> bytes:
         raise
     finally:
         os.close(fd)
+
+
+def _about(path: str, error: OSError) -> OSError:
+    """The same error about the path that the check asked for, which is not where a tree keeps it."""
+    return OSError(error.errno, error.strerror, path)
 
 
 def _silent(what: str) -> None:

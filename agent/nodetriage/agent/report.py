@@ -119,7 +119,7 @@ def _value(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return value if value.isprintable() and " " not in value else repr(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _indented(text: str) -> Iterator[str]:
