@@ -1,0 +1,96 @@
+"""Who and what is let in: pure rules over hellos and batches. A refusal says what was expected instead."""
+
+import re
+from dataclasses import dataclass
+
+import grpc
+
+from nodetriage.v1 import health_pb2
+
+PROTOCOL = 1
+
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_BOOT_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+_MAX_SEQ = 2**63 - 1  # what the database's widest integer holds
+
+
+class Refused(Exception):
+    """A peer is sent away with this status and this reason."""
+
+    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """Limits that keep one peer from harming the others. A node above its rate is slowed down, not refused."""
+
+    max_agents: int = 20_000
+    max_watchers: int = 100
+    max_message_bytes: int = 1024 * 1024
+    max_events_per_batch: int = 1_000
+    events_per_s_per_node: float = 1_000.0
+    burst_events_per_node: int = 5_000
+    hello_within_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: expected more than 0, got {getattr(self, name)}")
+
+
+def admit_hello(hello: health_pb2.Hello, version: str) -> None:
+    """Raises Refused where the hello makes no sense or its agent is too far from our `version`."""
+    if not _NODE.fullmatch(hello.node):
+        raise _invalid(f"hello.node: expected a node's name, got {hello.node[:80]!r}")
+    if not _BOOT_ID.fullmatch(hello.boot_id):
+        raise _invalid(f"hello.boot_id: expected letters, digits and dashes, got {hello.boot_id[:80]!r}")
+    if hello.protocol != PROTOCOL:
+        raise _too_far(f"agent {hello.agent_version} speaks protocol {hello.protocol}, controller {version} {PROTOCOL}")
+    ours, theirs = _VERSION.match(version), _VERSION.match(hello.agent_version)
+    if theirs is None:
+        raise _invalid(f"hello.agent_version: expected a version as 1.2.3, got {hello.agent_version[:80]!r}")
+    assert ours is not None
+    if ours[1] != theirs[1] or abs(int(ours[2]) - int(theirs[2])) > 1:
+        raise _too_far(
+            f"agent {hello.agent_version[:80]} is too far from controller {version}: "
+            "the same major version and at most one minor version between them are served"
+        )
+
+
+def admit_batch(batch: health_pb2.EventBatch, settings: AdmissionSettings) -> None:
+    """Raises Refused where a batch is too large or an event in it cannot be named."""
+    if len(batch.events) > settings.max_events_per_batch:
+        raise _invalid(f"{len(batch.events)} events in a batch; at most {settings.max_events_per_batch} are taken")
+    for event in batch.events:
+        if not 1 <= event.seq <= _MAX_SEQ:
+            raise _invalid(f"event.seq: expected 1 to {_MAX_SEQ}, got {event.seq}")
+        if not _BOOT_ID.fullmatch(event.boot_id):
+            raise _invalid(f"event.boot_id: expected letters, digits and dashes, got {event.boot_id[:80]!r}")
+
+
+class Bucket:
+    """A token bucket: how long a node that sent events must wait before it may send more."""
+
+    __slots__ = ("_at_s", "_burst", "_per_s", "_tokens")
+
+    def __init__(self, per_s: float, burst: int, now_s: float) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._tokens, self._at_s = float(burst), now_s
+
+    def take(self, count: int, now_s: float) -> float:
+        """Takes `count` tokens, into debt if need be; returns the seconds until the debt is paid."""
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s) - count
+        self._at_s = now_s
+        return max(0.0, -self._tokens / self._per_s)
+
+
+def _invalid(reason: str) -> Refused:
+    return Refused(grpc.StatusCode.INVALID_ARGUMENT, reason)
+
+
+def _too_far(reason: str) -> Refused:
+    return Refused(grpc.StatusCode.FAILED_PRECONDITION, reason)

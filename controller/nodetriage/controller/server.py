@@ -1,0 +1,260 @@
+"""The gRPC service of the controller: agents' streams in, acks and commands out, Watch for everyone else.
+
+A stream's messages are taken one at a time, and an event batch is taken only when the one before it is on disk.
+So a node has at most one batch under way, whatever it sends: that is the fairness among nodes, and HTTP/2's flow
+control pushes the rest back into its spool.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1 import health_pb2 as health_protocol
+from grpc_reflection.v1alpha import reflection
+
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller.admission import AdmissionSettings, Bucket, Refused, admit_batch, admit_hello
+from nodetriage.controller.freshness import Freshness
+from nodetriage.controller.history import SeqRange
+from nodetriage.controller.identity import Authorize, credentials_for, trust_loopback
+from nodetriage.controller.rows import Hello
+from nodetriage.controller.session import Session
+from nodetriage.controller.store import Store, StoreError
+from nodetriage.controller.watch import watch
+from nodetriage.v1 import health_pb2
+
+log = structlog.get_logger(__name__)
+
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["NodeHealth"].full_name
+
+_LAST_WORDS_S = 5.0  # for an agent that does not read, before its stream is given up
+
+M = TypeVar("M", bound=Message)
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What the service needs to know; `version` is the controller's own."""
+
+    listen: str
+    version: str
+    heartbeat_every_s: float = 5.0
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+
+
+class NodeHealthServer:
+    """Owns the listener and the table of sessions. `start`, then `stop`; `port` is the bound one (0 for unix)."""
+
+    def __init__(
+        self, store: Store, freshness: Freshness, settings: ServerSettings, authorize: Authorize = trust_loopback
+    ) -> None:
+        self._store, self.freshness, self._settings, self._authorize = store, freshness, settings, authorize
+        self._sessions: dict[str, Session] = {}
+        self._watchers = 0
+        self._health = health.aio.HealthServicer()
+        self.port = 0
+
+    async def start(self) -> None:
+        """Raises ConfigError where the address cannot be listened on, or not without proof of identity."""
+        listen, credentials = self._settings.listen, credentials_for(self._settings.listen)
+        self._server = grpc.aio.server(options=_channel_options(self._settings.admission))
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        try:
+            if credentials is None:
+                self.port = self._server.add_insecure_port(listen)
+            else:
+                self.port = self._server.add_secure_port(listen, credentials)
+        except RuntimeError as error:
+            raise ConfigError(f"controller.listen: cannot listen on {listen}: is another program there?") from error
+        await self._server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_protocol.HealthCheckResponse.SERVING)
+        log.info("listening", address=listen, port=self.port)
+
+    async def stop(self, grace_s: float = 2.0) -> None:
+        """Tells every agent to come back later, and ends."""
+        await self._health.enter_graceful_shutdown()
+        for session in self._sessions.values():
+            session.end(Refused(grpc.StatusCode.UNAVAILABLE, "the controller is stopping"))
+        await self._server.stop(grace_s)
+
+    def connected(self) -> Iterable[str]:
+        """Nodes that have a stream now."""
+        return tuple(self._sessions)
+
+    async def command(
+        self, node: str, command: health_pb2.Command, timeout_s: float = 30.0
+    ) -> health_pb2.CommandResult:
+        """Sends a command to a node's agent and waits. Raises Refused (not connected) or TimeoutError."""
+        if (session := self._sessions.get(node)) is None:
+            raise Refused(grpc.StatusCode.UNAVAILABLE, f"{node}: its agent is not connected")
+        return await session.command(command, timeout_s)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        # Raw bytes in: what cannot be parsed is then ours to refuse and to log, rather than an INTERNAL error.
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Connect": grpc.stream_stream_rpc_method_handler(
+                    self._connect, response_serializer=health_pb2.ControllerMessage.SerializeToString
+                ),
+                "Watch": grpc.unary_stream_rpc_method_handler(
+                    self._watch, response_serializer=health_pb2.WatchedEvent.SerializeToString
+                ),
+            },
+        )
+
+    async def _connect(self, _: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            await self._serve_agent(context)
+        except (Refused, StoreError) as error:
+            await _refuse(context, error)
+
+    async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
+        try:
+            request = _parse(health_pb2.WatchRequest, raw)
+            await self._authorize(context, None)
+            if self._watchers >= self._settings.admission.max_watchers:
+                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {self._watchers} watchers")
+            self._watchers += 1
+            try:
+                async with contextlib.aclosing(watch(self._store, request)) as found:
+                    async for event in found:
+                        yield event
+            finally:
+                self._watchers -= 1
+        except (Refused, StoreError) as error:
+            await _refuse(context, error)
+
+    async def _serve_agent(self, context: Context) -> None:
+        hello = await self._hello(context)
+        now_us = _unix_us()
+        stored = await self._store.record_hello(
+            Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us
+        )
+        limits = self._settings.admission
+        bucket = Bucket(limits.events_per_s_per_node, limits.burst_events_per_node, time.monotonic())
+        session = Session(hello.node, hello.boot_id, context.peer(), bucket)
+        self._enter(session)
+        log.info("agent connected", node=hello.node, peer=session.peer, version=hello.agent_version)
+        session.send(self._welcome(stored))
+        sender = asyncio.ensure_future(session.send_all(context))
+        tasks = [asyncio.ensure_future(self._take(session, context)), asyncio.ensure_future(session.ended()), sender]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self._leave(session)
+            # gRPC can send no status while a message is on its way, and a message cannot be taken back.
+            await asyncio.wait([sender], timeout=_LAST_WORDS_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hello(self, context: Context) -> health_pb2.Hello:
+        limits = self._settings.admission
+        try:
+            async with asyncio.timeout(limits.hello_within_s):
+                message = await _next(context)
+        except TimeoutError:
+            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {limits.hello_within_s:g} s") from None
+        if message is None or message.WhichOneof("body") != "hello":
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
+        admit_hello(message.hello, self._settings.version)
+        await self._authorize(context, message.hello)
+        if len(self._sessions) >= limits.max_agents and message.hello.node not in self._sessions:
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limits.max_agents} agents")
+        return message.hello
+
+    async def _take(self, session: Session, context: Context) -> None:
+        """Everything after the hello, until the agent closes its side."""
+        while (message := await _next(context)) is not None:
+            now_s, now_us = time.monotonic(), _unix_us()
+            body = message.WhichOneof("body")
+            self.freshness.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
+            if body == "events" and message.events.events:
+                admit_batch(message.events, self._settings.admission)
+                ranges = await self._store.record(session.node, message.events.events, now_us)
+                session.send(health_pb2.ControllerMessage(ack=health_pb2.Ack(ranges=_wire(ranges))))
+                if wait_s := session.bucket.take(len(message.events.events), now_s):
+                    await asyncio.sleep(wait_s)
+            elif body == "result":
+                session.answered(message.result)
+            elif body == "hello":
+                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
+            # Any other body is a newer agent's; what it means is lost on us and that is all.
+
+    def _welcome(self, stored: list[SeqRange]) -> health_pb2.ControllerMessage:
+        welcome = health_pb2.Welcome(
+            controller_version=self._settings.version,
+            heartbeat_every_ms=round(self._settings.heartbeat_every_s * 1000),
+            stored=_wire(stored),
+        )
+        return health_pb2.ControllerMessage(welcome=welcome)
+
+    def _enter(self, session: Session) -> None:
+        if older := self._sessions.get(session.node):
+            log.warning("stream replaced by a newer one", node=session.node, old=older.peer, new=session.peer)
+            older.end(Refused(grpc.StatusCode.ABORTED, f"{session.node}: a newer stream came from {session.peer}"))
+        self._sessions[session.node] = session
+        self.freshness.hear(session.node, time.monotonic(), _unix_us())
+
+    def _leave(self, session: Session) -> None:
+        session.close()
+        if self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+            log.info("agent disconnected", node=session.node, peer=session.peer)
+
+
+async def _next(context: Context) -> health_pb2.AgentMessage | None:
+    raw = await context.read()
+    return None if raw is grpc.aio.EOF else _parse(health_pb2.AgentMessage, raw)
+
+
+def _parse(kind: type[M], raw: bytes) -> M:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise Refused(
+            grpc.StatusCode.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.full_name}: {len(raw)} bytes"
+        ) from None
+
+
+async def _refuse(context: Context, error: Refused | StoreError) -> None:
+    if isinstance(error, StoreError):
+        error = Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}")
+    log.warning("peer sent away", peer=context.peer(), code=error.code.name, reason=error.reason)
+    await context.abort(error.code, error.reason)
+
+
+def _wire(ranges: Iterable[SeqRange]) -> list[health_pb2.SeqRange]:
+    return [health_pb2.SeqRange(boot_id=r.boot_id, first_seq=r.first, last_seq=r.last) for r in ranges]
+
+
+def _unix_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _channel_options(limits: AdmissionSettings) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.so_reuseport", 0),  # with it a second controller would quietly share the port
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.keepalive_time_ms", 30_000),  # finds peers that went away without a word
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.max_concurrent_streams", 16),  # of one connection
+    ]

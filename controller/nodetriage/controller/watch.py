@@ -1,0 +1,44 @@
+"""Watch: the stored events from a cursor on, for other programs. At least once, in the order of the cursors."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from nodetriage.controller import history
+from nodetriage.controller.history import EventFilter, StoredEvent
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2
+
+_PAGE = 500
+
+
+async def watch(store: Store, request: health_pb2.WatchRequest) -> AsyncGenerator[health_pb2.WatchedEvent, None]:
+    """Each stored event that `request` asks for; ends at the newest unless it follows. Raises StoreError."""
+    wanted = EventFilter(
+        nodes=tuple(request.nodes),
+        faults=tuple(request.faults),
+        min_severity=request.min_severity,
+        after=request.after_cursor,
+    )
+    newest = store.newest_id
+    while True:
+        # Read up to a cursor known beforehand: what is committed meanwhile belongs to the next round.
+        page = await _page(store, replace(wanted, upto=newest))
+        for stored in page:
+            yield _watched(stored)
+        if len(page) == _PAGE:
+            wanted = replace(wanted, after=page[-1].cursor)
+            continue
+        if not request.follow:
+            return
+        wanted = replace(wanted, after=max(newest, wanted.after))
+        newest = await store.beyond(wanted.after)
+
+
+async def _page(store: Store, wanted: EventFilter) -> list[StoredEvent]:
+    return await store.read(lambda connection: history.events_after(connection, wanted, _PAGE))
+
+
+def _watched(stored: StoredEvent) -> health_pb2.WatchedEvent:
+    return health_pb2.WatchedEvent(
+        cursor=stored.cursor, node=stored.node, received_unix_us=stored.received_us, event=stored.event
+    )

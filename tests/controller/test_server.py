@@ -1,0 +1,339 @@
+"""The service on a real socket: hello, acks after the commit, refusals, commands, freshness, health, reflection."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from fleet_client import BOOT, VERSION, acked, agent, batch, channel, ended, event, hello, serving
+from grpc_health.v1 import health_pb2 as health_protocol
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller import history
+from nodetriage.controller.admission import AdmissionSettings, Bucket, Refused, admit_hello
+from nodetriage.controller.history import EventFilter
+from nodetriage.controller.identity import is_local
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2 as pb
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+async def stored(store: Store) -> list[tuple[str, int]]:
+    found = await store.read(lambda c: history.events_after(c, EventFilter(), 10_000))
+    return [(s.node, s.event.seq) for s in found]
+
+
+def test_a_batch_is_acked_once_it_is_on_disk(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, store, target), agent(target) as stream:
+            welcome = await stream.hello("n1")
+            assert (welcome.controller_version, welcome.heartbeat_every_ms) == (VERSION, 5000)
+            assert not welcome.stored
+            await stream.send(batch(1, 2, 4))
+            assert acked(await stream.next()) == [(BOOT, 1, 2), (BOOT, 4, 4)]
+            assert await stored(store) == [("n1", 1), ("n1", 2), ("n1", 4)]
+
+    run(main)
+
+
+def test_an_agent_that_lost_its_acks_hears_in_the_welcome_what_is_stored(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, store, target):
+            async with agent(target) as stream:
+                await stream.hello("n1")
+                await stream.send(batch(1, 2, 5))
+                await stream.next()
+            async with agent(target) as stream:
+                welcome = await stream.hello("n1")
+                assert [(r.first_seq, r.last_seq) for r in welcome.stored] == [(1, 2), (5, 5)]
+                await stream.send(batch(2, 3, 4))
+                assert acked(await stream.next()) == [(BOOT, 2, 4)]
+            assert sorted(await stored(store)) == [("n1", seq) for seq in (1, 2, 3, 4, 5)]
+
+    run(main)
+
+
+REFUSED = {
+    "another protocol": (hello(protocol=2), grpc.StatusCode.FAILED_PRECONDITION, "protocol 2, controller 0.4.2"),
+    "two minor versions newer": (hello(agent_version="0.6.0"), grpc.StatusCode.FAILED_PRECONDITION, "agent 0.6.0"),
+    "another major version": (hello(agent_version="1.4.0"), grpc.StatusCode.FAILED_PRECONDITION, "controller 0.4.2"),
+    "no version": (hello(agent_version="new"), grpc.StatusCode.INVALID_ARGUMENT, "agent_version"),
+    "no node": (hello(node=""), grpc.StatusCode.INVALID_ARGUMENT, "hello.node"),
+    "a path as node": (hello(node="../n1"), grpc.StatusCode.INVALID_ARGUMENT, "hello.node"),
+    "no boot id": (hello(boot_id=""), grpc.StatusCode.INVALID_ARGUMENT, "hello.boot_id"),
+    "no hello": (batch(1), grpc.StatusCode.INVALID_ARGUMENT, "first message must be a hello"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_hello_that_cannot_be_served_is_refused_with_the_reason(tmp_path: Path, why: str) -> None:
+    async def main() -> None:
+        message, code, reason = REFUSED[why]
+        async with serving(tmp_path) as (server, _, target), agent(target) as stream:
+            await stream.send(message)
+            status = await stream.status()
+            assert status[0] == code
+            assert reason in status[1]
+            assert not server.connected()
+
+    run(main)
+
+
+@pytest.mark.parametrize("version", ["0.3.9", "0.4.0", "0.5.0.dev1+g123"])
+def test_one_minor_version_of_difference_is_served(version: str) -> None:
+    admit_hello(hello(agent_version=version).hello, VERSION)
+
+
+REFUSED_LATER = {
+    "a second hello": hello(),
+    "an event without a number": pb.AgentMessage(events=pb.EventBatch(events=[event(0)])),
+    "a number no database holds": pb.AgentMessage(events=pb.EventBatch(events=[event(2**63)])),
+    "an event without a boot": pb.AgentMessage(events=pb.EventBatch(events=[event(1, boot="")])),
+    "too many events": batch(*range(1, 12)),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_LATER)
+def test_a_message_that_makes_no_sense_ends_the_stream_and_stores_nothing(tmp_path: Path, what: str) -> None:
+    async def main() -> None:
+        limits = AdmissionSettings(max_events_per_batch=10)
+        async with serving(tmp_path, admission=limits) as (_, store, target), agent(target) as stream:
+            await stream.hello("n1")
+            await stream.send(REFUSED_LATER[what])
+            assert (await stream.status())[0] == grpc.StatusCode.INVALID_ARGUMENT
+            assert await stored(store) == []
+
+    run(main)
+
+
+@given(noise=st.lists(st.binary(max_size=200), min_size=1, max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_garbage_is_refused_or_ignored_and_the_next_agent_is_served(
+    noise: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path_factory.mktemp("s")) as (_, store, target), channel(target) as opened:
+            call = opened.stream_stream("/nodetriage.v1.NodeHealth/Connect")()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # refused while still writing
+                for piece in (hello("noisy").SerializeToString(), *noise):
+                    await call.write(piece)
+                await call.done_writing()
+            code, _ = await ended(call)
+            assert code in (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT)
+            async with agent(target) as stream:
+                await stream.hello("n1")
+                await stream.send(batch(1))
+                assert acked(await stream.next()) == [(BOOT, 1, 1)]
+            assert ("n1", 1) in await stored(store)
+
+    run(main)
+
+
+def test_bytes_that_are_no_message_are_an_invalid_argument(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, _, target), channel(target) as opened:
+            call = opened.stream_stream("/nodetriage.v1.NodeHealth/Connect")()
+            await call.write(b"\xff\xff\xff")
+            code, details = await ended(call)
+            assert code == grpc.StatusCode.INVALID_ARGUMENT
+            assert "not a nodetriage.v1.AgentMessage" in details
+
+    run(main)
+
+
+def test_a_message_over_the_size_limit_ends_only_its_own_stream(tmp_path: Path) -> None:
+    async def main() -> None:
+        limits = AdmissionSettings(max_message_bytes=4096)
+        async with serving(tmp_path, admission=limits) as (_, _, to), agent(to) as large, agent(to) as small:
+            await large.hello("n1")
+            await small.hello("n2")
+            await large.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, part="x" * 8192)])))
+            assert (await large.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+            await small.send(batch(1))
+            assert acked(await small.next()) == [(BOOT, 1, 1)]
+
+    run(main)
+
+
+def test_who_connects_and_says_nothing_is_sent_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        limits = AdmissionSettings(hello_within_s=0.05)
+        async with serving(tmp_path, admission=limits) as (_, _, target), agent(target) as stream:
+            assert (await stream.status())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+
+    run(main)
+
+
+def test_more_agents_than_allowed_are_refused_but_a_known_node_may_come_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        limits = AdmissionSettings(max_agents=1)
+        async with (
+            serving(tmp_path, admission=limits) as (_, _, target),
+            agent(target) as first,
+            agent(target) as second,
+            agent(target) as again,
+        ):
+            await first.hello("n1")
+            await second.send(hello("n2"))
+            assert (await second.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+            await again.hello("n1")
+
+    run(main)
+
+
+def test_a_newer_stream_of_a_node_ends_the_older_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (server, _, target), agent(target) as old, agent(target) as new:
+            await old.hello("n1")
+            await new.hello("n1")
+            code, details = await old.status()
+            assert code == grpc.StatusCode.ABORTED
+            assert "newer stream" in details
+            await new.send(batch(1))
+            assert acked(await new.next()) == [(BOOT, 1, 1)]
+            assert list(server.connected()) == ["n1"]
+
+    run(main)
+
+
+def test_a_command_comes_back_with_its_result(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (server, _, target), agent(target) as stream:
+            await stream.hello("n1")
+            command = pb.Command(id="c1", run=pb.RunChecks(checks=["gpu_lost"]))
+            asked = asyncio.ensure_future(server.command("n1", command, timeout_s=10))
+            assert (await stream.next()).command == command
+            await stream.send(pb.AgentMessage(result=pb.CommandResult(id="of another time", done=True)))
+            await stream.send(pb.AgentMessage(result=pb.CommandResult(id="c1", done=True, message="ran 1 check")))
+            assert (await asked).message == "ran 1 check"
+
+    run(main)
+
+
+def test_a_command_that_cannot_be_answered_fails_at_once_or_in_its_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (server, _, target):
+            with pytest.raises(Refused, match="not connected"):
+                await server.command("n1", pb.Command(id="c1"))
+            async with agent(target) as stream:
+                await stream.hello("n1")
+                with pytest.raises(TimeoutError):
+                    await server.command("n1", pb.Command(id="c2"), timeout_s=0.01)
+                asked = asyncio.ensure_future(server.command("n1", pb.Command(id="c3"), timeout_s=10))
+                assert (await stream.next()).command.id == "c2"
+                assert (await stream.next()).command.id == "c3"
+            with pytest.raises(Refused, match="stream ended"):
+                await asked
+
+    run(main)
+
+
+def test_heartbeats_are_kept_in_memory_and_any_message_is_a_sign_of_life(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (server, _, target), agent(target) as stream:
+            await stream.hello("n1")
+            beat = pb.Heartbeat(boot_id=BOOT, checks=[pb.CheckState(check="gpu_lost", outcome=pb.OUTCOME_OK, age_ms=3)])
+            await stream.send(pb.AgentMessage(heartbeat=beat), batch(1))
+            await stream.next()
+            heard = server.freshness.of("n1")
+            assert heard is not None
+            assert heard.heartbeat == beat
+            assert [h.node for h in server.freshness.silent(heard.at_s + 11, longer_than_s=10)] == ["n1"]
+            assert not list(server.freshness.silent(heard.at_s + 9, longer_than_s=10))
+            assert server.freshness.take_unsaved() == {"n1": heard.at_us}
+            assert server.freshness.take_unsaved() == {}
+
+    run(main)
+
+
+def test_a_full_disk_is_an_unavailable_controller_and_nothing_is_acked(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, store, target), agent(target) as stream:
+            await stream.hello("n1")
+            await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
+            large = [event(seq, part="x" * 5000) for seq in range(1, 100)]
+            await stream.send(pb.AgentMessage(events=pb.EventBatch(events=large)))
+            code, details = await stream.status()
+            assert code == grpc.StatusCode.UNAVAILABLE
+            assert "full" in details
+            assert await stored(store) == []
+
+    run(main)
+
+
+def test_stopping_sends_every_agent_away_to_come_back_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (server, _, target), agent(target) as stream:
+            await stream.hello("n1")
+            await server.stop(grace_s=0.5)
+            assert (await stream.status()) == (grpc.StatusCode.UNAVAILABLE, "the controller is stopping")
+
+    run(main)
+
+
+def test_a_unix_socket_is_served_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        listen = f"unix:{tmp_path / 'controller.sock'}"
+        async with serving(tmp_path, listen) as (_, _, target), agent(target) as stream:
+            assert (await stream.hello("n1")).controller_version == VERSION
+
+    run(main)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7443", "[::]:7443", "10.0.0.1:7443", "controller.example.org:7443"])
+def test_plaintext_beyond_this_machine_is_refused(tmp_path: Path, listen: str) -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigError, match="without proof of identity"):
+            async with serving(tmp_path, listen):
+                pass
+
+    run(main)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:7443", "127.8.9.1:0", "[::1]:7443", "localhost:7443", "unix:/run/x"])
+def test_loopback_and_unix_sockets_are_local(listen: str) -> None:
+    assert is_local(listen)
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "second").mkdir()
+        async with serving(tmp_path) as (_, _, target):
+            with pytest.raises(ConfigError, match=f"cannot listen on {target}"):
+                async with serving(tmp_path / "second", target):
+                    pass
+
+    run(main)
+
+
+def test_health_and_reflection_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, _, target), channel(target) as opened:
+            check = health_pb2_grpc.HealthStub(opened).Check
+            answer = await check(health_protocol.HealthCheckRequest(service="nodetriage.v1.NodeHealth"))
+            assert answer.status == health_protocol.HealthCheckResponse.SERVING
+            ask = reflection_pb2_grpc.ServerReflectionStub(opened).ServerReflectionInfo
+            [listed] = [r async for r in ask(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))]
+            assert "nodetriage.v1.NodeHealth" in {s.name for s in listed.list_services_response.service}
+
+    run(main)
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.floats(0, 5)), max_size=60))
+def test_a_node_that_obeys_its_bucket_never_exceeds_rate_and_burst(sends: list[tuple[int, float]]) -> None:
+    bucket, now_s, sent = Bucket(100.0, 1000, 0.0), 0.0, 0
+    for count, idle_s in sends:
+        now_s += idle_s
+        assert sent <= 1000 + 100.0 * now_s + 1e-6
+        sent += count
+        now_s += bucket.take(count, now_s)
