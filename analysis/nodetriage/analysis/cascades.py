@@ -13,11 +13,11 @@ _DEEPEST = 10  # preemptions in a row that are followed back; a schedule that go
 
 @dataclass(frozen=True, slots=True)
 class Cascades:
-    """`guaranteed_h`: a job preempted sooner breaks the policy. `grace_s`: how soon a preemptor starts."""
+    """`guaranteed_h`: a job preempted sooner breaks the policy. `grace_s`: how soon after the end a preemptor starts."""
 
     lost_min: float = 30.0  # of work that a stopped run loses at most: half of hourly checkpoints
     guaranteed_h: float = 2.0
-    grace_s: float = 300.0
+    grace_s: float = 120.0
     infer: bool = True  # where the scheduler did not say who preempted, look who started on the nodes
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ def lost_gpu_h(lost_min: float) -> pl.Expr:
 
 
 def top(found: Linked, attributed: Attributed, most: int = 20) -> pl.DataFrame:
-    """job_id, gpus, failures, preemptions, users' GPUs pushed out, lost_gpu_h, deepest: the costliest cascades first."""
+    """The costliest cascades: job_id, gpus, failures, preemptions, GPUs pushed out, GPU hours lost, how deep."""
     cascades = (
         found.links.filter(pl.col("root").is_not_null())
         .group_by(pl.col("root").alias("job_id"))
@@ -95,31 +95,41 @@ def top(found: Linked, attributed: Attributed, most: int = 20) -> pl.DataFrame:
 
 
 def _with_preemptor(stopped: pl.DataFrame, runs: pl.DataFrame, settings: Cascades) -> pl.DataFrame:
+    """Adds `inferred`, and a preemptor where the scheduler named none and one is plain to see."""
     stopped = stopped.with_columns(pl.lit(False).alias("inferred"))
     silent = stopped.filter(pl.col("preempted_by").is_null())
     if silent.is_empty() or not settings.infer:
         return stopped
-    wait = timedelta(seconds=settings.grace_s)
-    freed = silent.select("run", "end_at", pl.col("nodes").alias("node")).explode("node", empty_as_null=False)
-    # Only runs that began as a preempted one ended can be the preemptor.
-    near = runs.select("job_id", "gpus", "start_at", pl.col("nodes").alias("node"))
-    near = near.explode("node", empty_as_null=False).join(freed.select("node").unique(), on="node", how="semi")
-    guess = (
+    named = pl.col("preempted_by").is_not_null()
+    guessed = stopped.join(_guesses(silent, runs, settings), on="run", how="left", maintain_order="left")
+    return guessed.with_columns(
+        pl.col("preempted_by").fill_null(pl.col("guess")), (~named & pl.col("guess").is_not_null()).alias("inferred")
+    )
+
+
+def _guesses(silent: pl.DataFrame, runs: pl.DataFrame, settings: Cascades) -> pl.DataFrame:
+    """run, guess: the largest job of another QOS that took one of the run's nodes as soon as it ended."""
+    freed = silent.select("run", "job_id", "qos", "end_at", pl.col("nodes").alias("node"))
+    freed = freed.explode("node", empty_as_null=False)
+    taken = runs.select(pl.col("job_id").alias("guess"), pl.col("qos").alias("its_qos"), "gpus", "start_at", "nodes")
+    taken = taken.explode("nodes", empty_as_null=False).rename({"nodes": "node"})
+    near = taken.join(freed.select("node").unique(), on="node", how="semi").sort("start_at")
+    return (
         freed.sort("end_at")
         .join_asof(
-            near.sort("start_at"), left_on="end_at", right_on="start_at", by="node", strategy="forward", tolerance=wait
+            near,
+            left_on="end_at",
+            right_on="start_at",
+            by="node",
+            strategy="forward",
+            tolerance=timedelta(seconds=settings.grace_s),
+            check_sortedness=False,
         )
-        .filter(pl.col("job_id").is_not_null())
+        # Preemption is between QOS; a job of the same one, or the job itself come back, merely was next.
+        .filter((pl.col("guess") != pl.col("job_id")) & (pl.col("its_qos") != pl.col("qos")))
         .sort(["run", "gpus"], descending=[False, True])
         .unique("run", keep="first", maintain_order=True)
-        .select("run", pl.col("job_id").alias("guess"))
-    )
-    # A job does not preempt itself: it merely came back.
-    joined = stopped.join(guess, on="run", how="left", maintain_order="left")
-    other = pl.when(pl.col("guess") != pl.col("job_id")).then("guess")
-    return joined.with_columns(
-        pl.col("preempted_by").fill_null(other),
-        (pl.col("preempted_by").is_null() & other.is_not_null()).alias("inferred"),
+        .select("run", "guess")
     )
 
 
@@ -146,9 +156,8 @@ def _rooted(links: pl.DataFrame, runs: pl.DataFrame, attributed: Attributed, set
 def _reasons(links: pl.DataFrame, runs: pl.DataFrame, attributed: Attributed, settings: Cascades) -> pl.DataFrame:
     """For each preempted run: whether its preemptor's last attempt had failed, or which preempted run that one was."""
     jobs = links.select(pl.col("preempted_by").alias("job_id")).drop_nulls().unique()
-    attempts = (
-        runs.join(jobs, on="job_id", how="semi").select("run", "job_id", "start_at", "state").sort("job_id", "start_at")
-    )
+    attempts = runs.select("run", "job_id", "start_at", "state").join(jobs, on="job_id", how="semi")
+    attempts = attempts.sort("job_id", "start_at")
     bad = attributed.infrastructure.select("run", pl.lit(True).alias("bad"))
     attempts = attempts.join(bad, on="run", how="left", maintain_order="left").with_columns(
         pl.col("bad").shift(1).over("job_id").fill_null(False).alias("failed_before"),
@@ -170,6 +179,7 @@ def _reasons(links: pl.DataFrame, runs: pl.DataFrame, attributed: Attributed, se
             by="job_id",
             strategy="nearest",
             tolerance=timedelta(seconds=max(settings.grace_s, 1.0)),
+            check_sortedness=False,
         )
         .select("run", pl.col("failed_before").fill_null(False), "pushed_by")
     )

@@ -15,7 +15,7 @@ from nodetriage.analysis.figure import OutOfDomain
 from nodetriage.analysis.history import History, started
 from nodetriage.analysis.interruptions import Run
 
-_STOPPED_BY_CHOICE = ("COMPLETED", "RUNNING", "CANCELLED")
+_NOT_INTERRUPTED = ("COMPLETED", "RUNNING", "SUSPENDED", "COMPLETING")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFr
     Queue time is from being submitted (or becoming eligible, or the last attempt's end) to the start.
     """
     settings = settings or Observe()
-    wanted = pl.col("attempts").is_not_null() & (pl.col("scheduled_h") >= settings.least_training_h)
     attempts = _attempts(history)
     if settings.qos is not None:
         attempts = attempts.filter(pl.col("qos") == settings.qos)
@@ -51,7 +50,7 @@ def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFr
         pl.col("gpus").max(),
         pl.col("node_count").max(),
         pl.len().alias("attempts"),
-        (~pl.col("state").is_in(_STOPPED_BY_CHOICE)).sum().alias("interruptions"),
+        (~pl.col("state").is_in(_NOT_INTERRUPTED)).sum().alias("interruptions"),
         (pl.col("run_s").sum() / 3600).alias("scheduled_h"),
         (pl.col("queue_s").sum() / 3600).alias("queue_h"),
     )
@@ -61,7 +60,7 @@ def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFr
     stall = 1 + settings.checkpoint_write_min / settings.checkpoint_interval_min
     productive = ((pl.col("scheduled_h") - lost_h / 60) / stall).clip(lower_bound=0)
     return (
-        totals.filter(wanted)
+        totals.filter(pl.col("scheduled_h") >= settings.least_training_h)
         .with_columns((pl.col("scheduled_h") + pl.col("queue_h")).alias("wall_h"), productive.alias("productive_h"))
         .with_columns((pl.col("productive_h") / pl.col("wall_h")).alias("ettr"))
         .sort("gpus", "scheduled_h", descending=True)
@@ -95,19 +94,8 @@ def by_size(runs: pl.DataFrame) -> pl.DataFrame:
 
 def _attempts(history: History) -> pl.DataFrame:
     """The started runs of ids that were requeued or ran long, with the time each waited."""
-    jobs = started(history.jobs, history.until).select(
-        "job_id",
-        "attempt",
-        "qos",
-        "state",
-        "gpus",
-        "node_count",
-        "submit_at",
-        "eligible_at",
-        "start_at",
-        "end_at",
-        "run_s",
-    )
+    columns = ("job_id", "attempt", "qos", "state", "gpus", "node_count", "submit_at", "eligible_at")
+    jobs = started(history.jobs, history.until).select(*columns, "start_at", "end_at", "run_s")
     # An id that ran for less than an hour in all is no training run; this leaves a small part of a long history.
     busy = jobs.group_by("job_id").agg(pl.col("run_s").sum().alias("all_s")).filter(pl.col("all_s") >= 3600)
     jobs = jobs.join(busy, on="job_id", how="semi").sort("job_id", "start_at")
