@@ -142,7 +142,7 @@ def test_gpus_come_from_nvml_json_and_an_odd_key_is_an_error(tmp_path: Path) -> 
 
     assert host.gpus() == (Gpu(0, "0000:1a:00.0", failure=NvmlFailure.LOST, facts={"recovery_action": 0}),)
 
-    with pytest.raises(ConfigError, match=r"nvml.json: gpus\[0\].colour: unknown key"):
+    with pytest.raises(ValueError, match=r"nvml.json: gpus\[0\].colour: unknown key"):
         tree(tmp_path, **{"nvml.json": json.dumps([{**gpus[0], "colour": "red"}])}).gpus()
 
 

@@ -42,8 +42,8 @@ def _gpu_names(host: Host) -> tuple[str, ...]:
     if host.is_tree:
         try:
             return tuple(gpu.name for gpu in host.gpus() if gpu.name)
-        except Unavailable:
-            return ()
+        except (Unavailable, OSError, ValueError):
+            return ()  # whoever asks for the GPUs themselves will say so
     names = []
     for path in host.glob("/proc/driver/nvidia/gpus/*/information"):
         fields = dict(line.split(":", 1) for line in host.text(path).splitlines() if ":" in line)
@@ -66,8 +66,9 @@ def on_tree(
     """Runs each check here; on `before` first, where there is such a tree, for what shows only as a change."""
     host = Host(root)
     earlier = Host(before) if before is not None else None
-    where = ", ".join(map(str, settings.files))
-    policies = profiles.policies(profile, {n: dict(c.overrides) for n, c in settings.checks.items()}, where, checks)
+    known, where = settings.checks, ", ".join(map(str, settings.files))
+    overrides = {name: dict(one.overrides) for name, one in known.items()}
+    policies = profiles.policies(profile, overrides, where, [one.check for one in known.values()])
     results = []
     for check in checks:
         policy, memory = policies[check.name], None

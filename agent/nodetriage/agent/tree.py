@@ -11,12 +11,14 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nodetriage.agent import kmsg
 from nodetriage.agent.host import LINKS_LIMIT, read_whole
 from nodetriage.checks.model import FsSpace, Gpu, KernelRecord, Program, Unavailable
 from nodetriage.checks.settings import ConfigError, decode, load_toml
+
+T = TypeVar("T")
 
 
 class Tree:
@@ -63,7 +65,7 @@ class Tree:
         table = self._table("statvfs.toml")
         if path not in table:
             raise _os_error(errno.ENOENT, path)
-        return decode(FsSpace, table[path], "statvfs.toml", path)
+        return _decoded(FsSpace, table[path], "statvfs.toml", path)
 
     def gpus(self) -> tuple[Gpu, ...]:
         try:
@@ -72,8 +74,10 @@ class Tree:
             raise Unavailable("no NVML: the recorded tree has no nvml.json") from None
         if isinstance(recorded, dict) and "unavailable" in recorded:
             raise Unavailable(str(recorded["unavailable"]))
-        gpus = recorded["gpus"] if isinstance(recorded, dict) else recorded
-        return tuple(decode(Gpu, gpu, "nvml.json", f"gpus[{i}]") for i, gpu in enumerate(gpus))
+        gpus = recorded.get("gpus") if isinstance(recorded, dict) else recorded
+        if not isinstance(gpus, list):
+            raise ValueError("nvml.json: expected a list of GPUs under the key gpus")
+        return tuple(_decoded(Gpu, gpu, "nvml.json", f"gpus[{i}]") for i, gpu in enumerate(gpus))
 
     def kernel_log(self) -> Iterable[KernelRecord]:
         """Every record of dev/kmsg, in the raw form of that device; other lines stand for records without a stamp."""
@@ -115,6 +119,14 @@ class Tree:
     def _table(self, name: str) -> dict[str, Any]:
         path = Path(self._root, name)
         return load_toml(path) if path.exists() else {}
+
+
+def _decoded(cls: type[T], table: Any, where: str, key: str) -> T:
+    """Raises ValueError: what is recorded wrongly is as broken as what a machine says wrongly."""
+    try:
+        return decode(cls, table, where, key)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
 
 
 def _errors(table: Mapping[str, Any]) -> dict[str, int]:
