@@ -117,8 +117,8 @@ class Screen:
         self._height = 0
         self._before: dict[str, tuple[str, str]] = {}
 
-    def show(self, checks: list[dict[str, Any]]) -> None:
-        rows = [(c["check"], c["outcome"] or "-", age(c["age_s"]), what(c)) for c in checks]
+    def show(self, checks: dict[str, dict[str, Any]]) -> None:
+        rows = [(name, c["outcome"] or "-", age(c["age_s"]), what(c)) for name, c in checks.items()]
         if self._live:
             width = os.get_terminal_size().columns
             up = f"\x1b[{self._height}A" if self._height else ""
@@ -143,8 +143,8 @@ def age(seconds: float | None) -> str:
 
 
 def what(check: dict[str, Any]) -> str:
-    found = [f"{f['severity']} {f['fault']} {f['part']}".rstrip() for f in check.get("findings", ())]
-    return "; ".join(found) or check.get("why", "")
+    found = [f"{f['severity']} {f['fault']} {f['part']}" for f in check["findings"]]
+    return "; ".join(found) or str(check["why"])
 
 
 def watch(programs: dict[str, subprocess.Popen[bytes]]) -> str:

@@ -1,0 +1,53 @@
+"""A three-node Slurm for the whole folder, and a fresh fleet for each test."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fleet import NO_BRAKE, Fleet
+from slurm_cluster import SlurmCluster, missing
+
+
+@pytest.fixture(scope="session")
+def _three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    if reason := missing():
+        pytest.skip(reason)
+    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"), nodes=3)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(_three_nodes: SlurmCluster) -> SlurmCluster:
+    """n1, n2 and n3, idle."""
+    _three_nodes.reset()
+    return _three_nodes
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: a Unix socket's may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fleet-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def fleet(cluster: SlurmCluster, folder: Path) -> Iterator[Fleet]:
+    """A running controller that acts on `cluster`, and no agents yet."""
+    fleet = Fleet(folder, cluster.env, policy=NO_BRAKE)
+    try:
+        fleet.start_controller()
+        yield fleet
+    finally:
+        fleet.close()
+
+
+@pytest.fixture
+def lone_fleet(folder: Path) -> Iterator[Fleet]:
+    """A fleet without a scheduler, for what needs none."""
+    fleet = Fleet(folder, {}, settings='[scheduler]\nkind = "none"\n')
+    try:
+        yield fleet
+    finally:
+        fleet.close()

@@ -1,0 +1,118 @@
+"""A small fleet of the real programs: one controller, and on each node an agent with a kernel log of its own."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernel_log import KernelLog
+from programs import NODETRIAGE, NODETRIAGECTL, Program
+from slurm_cluster import wait_until
+
+from nodetriage.agent.status import ask
+
+START_LIMIT_S = 20.0
+
+# For fleets of a few nodes, where the shipped limits would let one go.
+NO_BRAKE = """\
+[brake]
+max_drains_per_hour = 10000
+max_nodes = 10000
+max_percent = 100
+partition_max_nodes = 10000
+partition_max_percent = 100
+"""
+
+
+class Agent:
+    """One node's agent. Stopping and starting it keeps its folder, as a restart of the service does."""
+
+    def __init__(self, folder: Path, node: str, controller: str, settings: str = "") -> None:
+        self.node = node
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.kernel_log = KernelLog(folder / "kmsg")
+        self.settings = folder / "agent.toml"
+        self.settings.write_text(
+            f'[agent]\nnode = "{node}"\nstate_dir = "{folder}/state"\nrun_dir = "{folder}"\nheartbeat_s = 0.2\n'
+            f'[controller]\naddresses = ["{controller}"]\n[kernel_log]\npath = "{folder}/kmsg"\n{settings}'
+        )
+        self._program: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        assert self._program, "the agent has not been started"
+        return self._program
+
+    def spawn(self, log: Path, die_at: str = "") -> Program:
+        return Program(log, NODETRIAGE, "agent", "--config", str(self.settings), die_at=die_at)
+
+    def start(self, die_at: str = "", wait: bool = True) -> None:
+        self.kernel_log.rewind()
+        self._program = self.spawn(self.folder / "log", die_at)
+        if wait:
+            wait_until(self.looked, START_LIMIT_S, f"the agent of {self.node} has run every check")
+
+    def status(self) -> dict[str, Any]:
+        """What the local socket says. Raises OSError where no agent listens."""
+        return ask(self.folder / "agent.sock", {"ask": "status"}, 5.0)
+
+    def looked(self) -> bool:
+        try:
+            return all(check["outcome"] for check in self.status()["checks"].values())
+        except (OSError, ValueError):
+            return False
+
+    def check(self, name: str) -> dict[str, Any]:
+        return dict(self.status()["checks"][name])
+
+    def close(self) -> None:
+        if self._program and self._program.status is None:
+            self._program.kill()
+        self.kernel_log.close()
+
+
+class Fleet:
+    """A controller on a Unix socket and agents, under one folder."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str], *, policy: str = "", settings: str = "") -> None:
+        self.folder = folder
+        self.env = env
+        self.address = f"unix:{folder}/c.sock"
+        self.agents: dict[str, Agent] = {}
+        self.controller: Program | None = None
+        (folder / "policy.toml").write_text(policy)
+        (folder / "controller.toml").write_text(
+            f'[controller]\nlisten = "{self.address}"\nstate_dir = "{folder}/controller"\n{settings}'
+        )
+
+    def start_controller(self, die_at: str = "", wait: bool = True) -> None:
+        argv = (NODETRIAGECTL, "controller", "--config", str(self.folder / "controller.toml"))
+        self.controller = Program(self.folder / "controller.log", *argv, env=self.env, die_at=die_at)
+        if wait:
+            wait_until((self.folder / "c.sock").exists, START_LIMIT_S, "the controller listens")
+
+    def add_agent(self, node: str, settings: str = "") -> Agent:
+        """A new node's agent, started, and known to the controller."""
+        agent = self.agents[node] = Agent(self.folder / node, node, self.address, settings)
+        agent.start()
+        wait_until(lambda: node in self.known(), START_LIMIT_S, f"the controller knows {node}")
+        return agent
+
+    def known(self) -> set[str]:
+        return {row["node"] for row in self.ctl("nodes")}
+
+    def ctl(self, *argv: str) -> Any:
+        """What a command of nodetriagectl prints as JSON."""
+        argv = (NODETRIAGECTL, *argv, "--config", str(self.folder / "controller.toml"), "--json")
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=30)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def close(self) -> None:
+        for agent in self.agents.values():
+            agent.close()
+        if self.controller and self.controller.status is None:
+            self.controller.kill()

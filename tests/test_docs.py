@@ -1,0 +1,52 @@
+"""The documentation is complete and true: what is not in it, or not as it says, fails here."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodetriage.checks import ALL
+from nodetriage.checks.faults import faults
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", path.read_text())
+
+    assert [t for t in targets if not (path.parent / t).exists()] == []
+
+
+def test_the_transcript_on_the_first_page_is_true() -> None:
+    block = re.search(r"^    \$ (nodetriage check --root \S+)\n((?:    .*\n|\n)*)", page("README.md"), re.MULTILINE)
+    assert block
+    shown = "".join(line.removeprefix("    ") for line in block[2].splitlines(keepends=True)).rstrip()
+
+    command = block[1].split()
+    command[0] = str(BIN / command[0])
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={"COLUMNS": "100"}).stdout.rstrip()
+
+    assert shown == printed
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
+def test_every_check_has_its_section_which_names_its_faults(check) -> None:
+    section = re.search(rf"^## `?{check.name}`?\n(.*?)(?=^## |\Z)", page("docs/checks.md"), re.MULTILINE | re.DOTALL)
+
+    assert section, f"docs/checks.md has no section {check.name}"
+    assert [f for f in check.faults if f not in section[1]] == []
+
+
+def test_every_fault_is_described() -> None:
+    text = page("docs/faults.md")
+
+    assert [code for code in faults() if f"`{code}`" not in text] == []
