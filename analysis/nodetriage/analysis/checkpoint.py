@@ -32,6 +32,9 @@ def optimum_min(checkpoint_write_min: float, mtbf_min: float) -> float:
     from scipy.special import lambertw  # SciPy takes a third of a second to load
 
     positive(checkpoint_write_min=checkpoint_write_min, mtbf_min=mtbf_min)
+    if checkpoint_write_min < 1e-8 * mtbf_min:
+        # Next to its branch point W0 loses digits, and there the series is exact to as many.
+        return daly_min(checkpoint_write_min, mtbf_min)
     return float(mtbf_min * (1 + lambertw(-math.exp(-(1 + checkpoint_write_min / mtbf_min))).real))
 
 

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nodetriage.analysis import interruptions
 from nodetriage.analysis.figure import Figure, OutOfDomain
 from nodetriage.analysis.interruptions import Run
+
+_MOST_RUNS = 1_000_000
+_MOST_FAILURES = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,15 @@ def play(run: Run, runs: int = 20_000, seed: int = 1) -> Trials:
 
     `productive_min` is rounded to whole segments. Raises OutOfDomain where the run is endless or hopeless.
     """
-    if runs < 2:
-        raise OutOfDomain(f"runs: expected at least 2, got {runs}")
+    if not 2 <= runs <= _MOST_RUNS:
+        raise OutOfDomain(f"runs: expected 2 to {_MOST_RUNS}, got {runs}")
     segments = max(1, round(run.finite_productive_min() / run.checkpoint_interval_min))
     rate, segment = run.failures_per_min, run.checkpoint_interval_min + run.checkpoint_write_min
     if rate * (segment + run.restart_min) > 10:
         raise OutOfDomain("a segment and its restart last over 10 MTTFs: the run would fail tens of thousands of times")
+    expected = interruptions.exact(run).value
+    if expected * runs > _MOST_FAILURES:
+        raise OutOfDomain(f"{runs} runs of {expected:.3g} failures each would take hours: use the exact form")
     rng = np.random.default_rng(seed)
     failures, running = _play(rng, runs, segments, segment, run.restart_min, rate)
     queued = rng.gamma(failures + 1, run.queue_min) if run.queue_min > 0 else np.zeros(runs)

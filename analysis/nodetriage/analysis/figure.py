@@ -8,6 +8,10 @@ from typing import Any, Literal
 Kind = Literal["model", "measured"]
 
 
+# Beyond these, in any of the units used here, a number is a mistake; within them nothing overflows or vanishes.
+_LEAST, _MOST = 1e-12, 1e12
+
+
 class OutOfDomain(ValueError):
     """A model was asked about values for which it does not hold; the text says which and what is expected."""
 
@@ -42,17 +46,17 @@ class Figure:
 
 
 def positive(**values: float) -> None:
-    """Raises OutOfDomain where a value is not a finite number above zero."""
+    """Raises OutOfDomain where a value is not a number above zero of a size that any cluster has."""
     for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise OutOfDomain(f"{name}: expected a number above 0, got {value:g}")
+        if not _LEAST <= value <= _MOST:
+            raise OutOfDomain(f"{name}: expected a number above 0 ({_LEAST:g} to {_MOST:g}), got {value:g}")
 
 
 def not_negative(**values: float) -> None:
-    """Raises OutOfDomain where a value is not a finite number of zero or more."""
+    """Raises OutOfDomain where a value is neither zero nor what `positive` takes."""
     for name, value in values.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise OutOfDomain(f"{name}: expected a number of 0 or more, got {value:g}")
+        if value != 0 and not _LEAST <= value <= _MOST:
+            raise OutOfDomain(f"{name}: expected 0, or a number from {_LEAST:g} to {_MOST:g}, got {value:g}")
 
 
 def share(**values: float) -> None:

@@ -34,8 +34,10 @@ class Run:
             checkpoint_write_min=self.checkpoint_write_min,
             queue_min=self.queue_min,
         )
-        if not self.productive_min > 0:
-            raise OutOfDomain(f"productive_min: expected a number above 0, got {self.productive_min:g}")
+        if not math.isinf(self.productive_min):
+            positive(productive_min=self.productive_min)
+        elif self.productive_min < 0:
+            raise OutOfDomain("productive_min: expected a number above 0")
 
     @property
     def failures_per_min(self) -> float:
@@ -85,9 +87,12 @@ def exact_running_min(run: Run) -> float:
         return run.restart_min + segments * segment
     try:
         restart = math.expm1(run.restart_min * rate)
-        return (restart + segments * (1 + restart) * math.expm1(segment * rate)) / rate
-    except OverflowError as error:
-        raise OutOfDomain("the run never ends: a restart or a segment is hundreds of MTTFs long") from error
+        running = (restart + segments * (1 + restart) * math.expm1(segment * rate)) / rate
+    except OverflowError:
+        running = math.inf
+    if math.isinf(running):
+        raise OutOfDomain("the run never ends: a restart or a segment is hundreds of MTTFs long")
+    return running
 
 
 def exact(run: Run) -> Figure:

@@ -7,7 +7,10 @@ def nodes_out(nodes: float, rf_per_1000_node_days: float, repair_days: float) ->
     """Mean number of nodes in repair, N rf MTTR; Poisson whatever the spread of repair times. Raises OutOfDomain."""
     positive(nodes=nodes)
     not_negative(rf_per_1000_node_days=rf_per_1000_node_days, repair_days=repair_days)
-    return nodes * rf_per_1000_node_days / 1000 * repair_days
+    mean = nodes * rf_per_1000_node_days / 1000 * repair_days
+    if mean > nodes * 100:
+        raise OutOfDomain(f"{mean:.3g} of {nodes:g} nodes would be in repair at once: repair cannot keep up")
+    return mean
 
 
 def needed(nodes: float, rf_per_1000_node_days: float, repair_days: float, target: float) -> Figure:

@@ -1,0 +1,133 @@
+"""The plots: each function takes what a report found and gives a Matplotlib figure; `save` writes SVG and PNG.
+
+No pyplot, so nothing global and no display. Every plot says its source, its units, and "model" where it shows one.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nodetriage.analysis import checkpoint, goodput, mttf
+from nodetriage.analysis.figure import Figure as Number
+from nodetriage.analysis.figure import OutOfDomain
+from nodetriage.analysis.rates import SizeBucket
+from nodetriage.analysis.solve import ContourPoint
+
+_INCHES = (8.0, 5.0)
+
+
+def save(figure: Figure, directory: Path, name: str) -> tuple[Path, Path]:
+    """Writes NAME.svg and NAME.png into `directory`, made if need be; the same figure gives the same bytes."""
+    directory.mkdir(parents=True, exist_ok=True)
+    svg, png = directory / f"{name}.svg", directory / f"{name}.png"
+    with rc_context({"svg.hashsalt": "nodetriage", "svg.fonttype": "none"}):
+        figure.savefig(svg, metadata={"Date": None})
+        figure.savefig(png, dpi=120, metadata={"Software": None})
+    return svg, png
+
+
+def axes(title: str, x: str, y: str, source: str) -> tuple[Figure, Axes]:
+    """An empty plot with all that it has to say about itself."""
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    plot = figure.add_subplot()
+    plot.set_title(title)
+    plot.set_xlabel(x)
+    plot.set_ylabel(f"{y}\nsource: {source}")
+    plot.grid(visible=True, alpha=0.3)
+    return figure, plot
+
+
+def mttf_by_size(buckets: Sequence[SizeBucket], rf_per_1000_node_days: float | None, source: str) -> Figure:
+    """Measured job-level MTTF with 90 % intervals (arrows where only a bound is known), and the model's line."""
+    figure, plot = axes("MTTF against job size", "GPUs of the job", "job-level MTTF [h]", source)
+    plot.set_xscale("log", base=2)
+    plot.set_yscale("log")
+    seen = [b for b in buckets if b.failures]
+    if seen:
+        _measured(plot, seen)
+    bounds = [b for b in buckets if not b.failures and b.job_mttf.low]
+    if bounds:
+        at = [b.job_mttf.low or 0.0 for b in bounds]
+        plot.plot([b.gpus_to for b in bounds], at, "^", color="tab:gray", label="no failure: MTTF is above (95 %)")
+    if rf_per_1000_node_days and buckets:
+        sizes = np.array([b.gpus_to for b in buckets if b.gpus_to >= mttf.GPUS_PER_NODE] or [mttf.GPUS_PER_NODE])
+        model = [mttf.theory_h(s / mttf.GPUS_PER_NODE, rf_per_1000_node_days) for s in sizes]
+        plot.plot(
+            sizes, model, "--", color="tab:red", label=f"model, r_f = {rf_per_1000_node_days:.3g} /1000 node-days"
+        )
+    if plot.has_data():
+        plot.legend()
+    return figure
+
+
+def _measured(plot: Axes, seen: Sequence[SizeBucket]) -> None:
+    value = np.array([b.job_mttf.value for b in seen])
+    low = np.array([b.job_mttf.low or 0.0 for b in seen])
+    high = np.array([b.job_mttf.high or np.inf for b in seen])
+    sizes = [b.gpus_to for b in seen]
+    plot.errorbar(sizes, value, yerr=[value - low, high - value], fmt="o", capsize=3, label="measured, 90 % interval")
+
+
+def rolling_rates(rates: pl.DataFrame, annotations: pl.DataFrame, source: str) -> Figure:
+    """Rolling failure rates stacked by cause, with lines where a check was first heard of."""
+    figure, plot = axes("Failure rate by cause, 30 days rolling", "day (UTC)", "failures per 1000 node-days", source)
+    if rates.height:
+        wide = rates.pivot("category", index="day", values="per_1000_node_days").sort("day").fill_null(0.0)
+        causes = [c for c in wide.columns if c != "day"]
+        plot.stackplot(wide["day"].to_numpy(), *(wide[c].to_numpy() for c in causes), labels=causes)
+        plot.legend(loc="upper left", fontsize="small")
+    for day, text in annotations.select("day", "text").iter_rows():
+        plot.axvline(day, color="black", linewidth=0.8, linestyle=":")
+        plot.annotate(text, (day, 1.0), xycoords=("data", "axes fraction"), rotation=90, va="top", fontsize="x-small")
+    figure.autofmt_xdate()
+    return figure
+
+
+def ettr_contour(points: Sequence[ContourPoint], gpus: float) -> Figure:
+    """Lines of equal ETTR: what a checkpoint write may take at which failure rate."""
+    title = f"What an ETTR needs at {gpus:,.0f} GPUs (model)"
+    figure, plot = axes(
+        title, "failures per 1000 node-days", "checkpoint write [min]", "equation 2 at its best interval"
+    )
+    plot.set_xscale("log")
+    plot.set_yscale("log")
+    for target in sorted({p.target for p in points}):
+        line = [p for p in points if p.target == target and p.checkpoint_write_min is not None]
+        if line:
+            writes = [p.checkpoint_write_min or 0.0 for p in line]
+            plot.plot([p.rf_per_1000_node_days for p in line], writes, label=f"ETTR {target:g}")
+    if plot.has_data():
+        plot.legend()
+    return figure
+
+
+def goodput_by_interval(
+    mtbf_min: float, restart_min: float, writes_min: Sequence[float] = (5.0, 0.5, 1 / 6), longest_min: float = 240.0
+) -> Figure:
+    """Exact goodput against the checkpoint interval for several write times, each with its optimum marked."""
+    title = f"Goodput against checkpoint interval (model), MTBF {mtbf_min:g} min, restart {restart_min:g} min"
+    figure, plot = axes(title, "checkpoint interval [min]", "goodput [share of wall time]", "Daly 2006, exact form")
+    intervals = np.linspace(longest_min / 240, longest_min, 240)
+    for write in writes_min:
+        line = plot.plot(
+            intervals,
+            [_goodput(float(t), write, mtbf_min, restart_min) for t in intervals],
+            label=f"write {write:.3g} min",
+        )
+        best = checkpoint.optimum_min(write, mtbf_min)
+        plot.plot([best], [_goodput(best, write, mtbf_min, restart_min)], "o", color=line[0].get_color())
+    plot.legend()
+    return figure
+
+
+def _goodput(interval_min: float, write_min: float, mtbf_min: float, restart_min: float) -> float:
+    try:
+        found: Number = goodput.exact_goodput(interval_min, write_min, mtbf_min, restart_min)
+    except OutOfDomain:
+        return float("nan")
+    return found.value
