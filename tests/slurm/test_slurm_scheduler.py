@@ -1,0 +1,222 @@
+"""The controller's brain against a real Slurm: what it does to nodes and jobs, by Slurm's own account."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from slurm_cluster import SlurmCluster, wait_until
+from sqlalchemy import Engine, select
+
+from nodetriage.controller import actions, ledger, schema
+from nodetriage.controller.database import create_tables, open_database
+from nodetriage.controller.scheduler import SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.slurm import Slurm
+from nodetriage.controller.state import Action, ActionKind, ActionOutcome
+from nodetriage.v1 import health_pb2 as pb
+
+pytestmark = pytest.mark.slurm
+BRAIN = Path(__file__).resolve().parent / "brain_once.py"
+KILL_POINTS = (
+    "brain.before_commit",
+    "brain.after_commit",
+    "action.before_start",
+    "action.after_start",
+    "action.after_drain",
+    "action.after_requeue",
+    "action.before_done",
+)
+
+
+@pytest.fixture
+def slurm(slurm_cluster: SlurmCluster) -> Slurm:
+    return Slurm(environment=slurm_cluster.env)
+
+
+@dataclass
+class Controller:
+    """A brain that is started anew for each round, on a database that stays."""
+
+    path: Path
+    engine: Engine
+    cluster: SlurmCluster
+    events: int = 0
+
+    def store_event(self, node: str, fault: str, severity: str, kind: str = "RAISED") -> None:
+        self.events += 1
+        with self.engine.begin() as connection:
+            known = connection.scalar(select(schema.nodes.c.node).where(schema.nodes.c.node == node))
+            if not known:
+                described = {"node": node, "boot_id": "b", "agent_version": "1", "profile": ""}
+                connection.execute(schema.nodes.insert().values(**described, first_seen_us=1, last_seen_us=1))
+            row = {"check_name": "gpu_xid", "part": "GPU-1", "fault": fault, "message": b""}
+            row |= {
+                "kind": pb.EventKind.Value(f"EVENT_KIND_{kind}"),
+                "severity": pb.Severity.Value(f"SEVERITY_{severity}"),
+            }
+            at = {"at_us": 1, "received_us": 1}
+            connection.execute(schema.events.insert().values(node=node, boot_id="b", seq=self.events, **row, **at))
+
+    def run(self, die_at: str = "") -> int:
+        done = subprocess.run(
+            [sys.executable, BRAIN, self.path],
+            env={**self.cluster.env, "NODETRIAGE_DIE_AT": die_at},
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+        return done.returncode
+
+    def outcomes(self) -> dict[str, str]:
+        with self.engine.connect() as connection:
+            return {row.id: row.outcome for row in connection.execute(select(schema.actions))}
+
+
+@pytest.fixture
+def controller(slurm_cluster: SlurmCluster, tmp_path: Path) -> Iterator[Controller]:
+    engine = open_database(f"sqlite:///{tmp_path}/history.sqlite")
+    create_tables(engine)
+    yield Controller(tmp_path / "history.sqlite", engine, slurm_cluster)
+    engine.dispose()
+
+
+def drains_of(cluster: SlurmCluster, node: str, incident: str) -> int:
+    """How often slurmctld was told our reason for this node."""
+    log = (cluster.directory / "log/slurmctld.log").read_text()
+    return len(re.findall(rf"update_node: node {node} reason set to: nodetriage: .*{incident}\]", log))
+
+
+def submit_running(cluster: SlurmCluster, *options: str) -> int:
+    job = cluster.submit(*options)
+    cluster.wait_job(job, "RUNNING")
+    return job
+
+
+def test_a_high_fault_drains_its_node_and_requeues_its_jobs_and_no_other(
+    slurm_cluster: SlurmCluster, controller: Controller
+) -> None:
+    one = submit_running(slurm_cluster, "-w", "n1")
+    two = submit_running(slurm_cluster, "-w", "n1", "--gres=gpu:2")
+    other = submit_running(slurm_cluster, "-w", "n2")
+    controller.store_event("n1", "gpu_off_bus", "HIGH")
+    controller.run()
+    node = slurm_cluster.node("n1")
+    assert "DRAIN" in slurm_cluster.flags("n1")
+    assert re.match(r"nodetriage: gpu_off_bus GPU-1 \[incident \d{6}-1\]", node["Reason"])
+    assert {slurm_cluster.job(j)["Restarts"] for j in (one, two)} == {"1"}
+    assert slurm_cluster.job(other)["Restarts"] == "0"
+    assert slurm_cluster.job(other)["JobState"] == "RUNNING"
+    with controller.engine.connect() as connection:
+        hits = [ledger.job_of(d) for d in connection.execute(select(schema.job_hits.c.document)).scalars()]
+    assert {(h.job, h.gpus, h.user, h.nodes) for h in hits} == {
+        (str(one), 0, "root", "n1"),
+        (str(two), 2, "root", "n1"),
+    }
+
+
+def test_a_low_fault_lets_the_job_end_and_no_new_one_in(slurm_cluster: SlurmCluster, controller: Controller) -> None:
+    job = submit_running(slurm_cluster, "-w", "n1")
+    controller.store_event("n1", "gpu_remap_pending", "LOW")
+    controller.run()
+    waiting = slurm_cluster.submit("-w", "n1")
+    assert slurm_cluster.flags("n1") == {"MIXED", "DRAIN"}
+    assert slurm_cluster.job(job)["JobState"] == "RUNNING"
+    slurm_cluster.run("scancel", str(job))
+    slurm_cluster.wait_flags("n1", "IDLE", "DRAIN")
+    assert slurm_cluster.job(waiting)["JobState"] == "PENDING"
+
+
+def test_an_operators_drain_keeps_its_reason_and_is_never_lifted(
+    slurm_cluster: SlurmCluster, controller: Controller, slurm: Slurm
+) -> None:
+    slurm_cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=fan | State=IDLE\nline two")
+    controller.store_event("n1", "gpu_off_bus", "HIGH")
+    controller.run()
+    view = asyncio.run(slurm.node("n1"))
+    assert view.reason == "fan | State=IDLE\nline two"
+    assert list(controller.outcomes().values()) == ["theirs"]
+    undrain = Action("undrain-1", ActionKind.UNDRAIN, "n1", incident="261130-1")
+    assert asyncio.run(actions.perform(undrain, slurm)).outcome is ActionOutcome.THEIRS
+    assert asyncio.run(slurm.node("n1")) == view
+
+
+def test_only_the_drain_of_this_incident_is_lifted(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
+    drain = Action("drain-1", ActionKind.DRAIN, "n1", incident="i-1", fault="gpu_off_bus", part="GPU 1 | x")
+    assert asyncio.run(actions.perform(drain, slurm)).outcome is ActionOutcome.DONE
+    assert asyncio.run(slurm.node("n1")).reason == "nodetriage: gpu_off_bus GPU_1___x [incident i-1]"
+    other = Action("undrain-2", ActionKind.UNDRAIN, "n1", incident="i-2")
+    assert asyncio.run(actions.perform(other, slurm)).outcome is ActionOutcome.THEIRS
+    own = Action("undrain-1", ActionKind.UNDRAIN, "n1", incident="i-1")
+    assert asyncio.run(actions.perform(own, slurm)).outcome is ActionOutcome.DONE
+    view = asyncio.run(slurm.node("n1"))
+    assert (view.draining, view.reason) == (False, "")
+
+
+def test_a_node_that_slurm_holds_down_stays_down_after_our_undrain(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
+    asyncio.run(slurm.drain(["n3"], "nodetriage: gpu_off_bus GPU-1 [incident i-1]"))
+    slurm_cluster.run("scontrol", "update", "nodename=n3", "state=down", "reason=nodetriage: x y [incident i-1]")
+    asyncio.run(slurm.undrain("n3"))
+    assert "DOWN" in slurm_cluster.flags("n3")
+
+
+def test_the_jobs_of_a_node_are_seen_as_an_operator_writes_them(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
+    task = slurm_cluster.submit("-w", "n1", "--array=7", "--job-name", "a|b\nc=d")
+    wide = slurm_cluster.submit("-w", "n1,n2", "-N2", "--no-requeue")
+    leader = slurm_cluster.submit("-w", "n3", ":", "-w", "n1")
+    slurm_cluster.wait_job(wide, "RUNNING")
+    wait_until(lambda: len(asyncio.run(slurm.jobs_on("n1"))) == 3, 30, "three jobs are on n1")
+    jobs = {j.job: j for j in asyncio.run(slurm.jobs_on("n1"))}
+    assert set(jobs) == {f"{task}_7", str(wide), str(leader)}
+    assert (jobs[str(wide)].requeueable, jobs[str(wide)].nodes) == (False, "n[1-2]")
+    for job in (f"{task}_7", str(leader)):
+        asyncio.run(slurm.requeue(job, hold=False))
+        after = asyncio.run(slurm.job(job))
+        assert after is not None
+        assert (after.restarts, after.active) == (1, False)
+    with pytest.raises(SchedulerRefused, match="presently disabled"):
+        asyncio.run(slurm.requeue(str(wide), hold=False))
+
+
+def test_a_requeue_said_twice_is_one(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
+    job = str(submit_running(slurm_cluster, "-w", "n1"))
+    for _ in range(2):
+        asyncio.run(slurm.requeue(job, hold=False))
+    assert slurm_cluster.job(int(job))["Restarts"] == "1"
+    again = Action(f"requeue-{job}-0", ActionKind.REQUEUE, "n1", job=job, restarts=0)
+    assert asyncio.run(actions.perform(again, slurm)).outcome is ActionOutcome.GONE
+
+
+def test_what_slurm_does_not_know_is_said(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
+    with pytest.raises(SchedulerRefused, match="nope"):
+        asyncio.run(slurm.node("nope"))
+    with pytest.raises(SchedulerRefused, match="Invalid node name"):
+        asyncio.run(slurm.drain(["nope"], "x"))
+    assert asyncio.run(slurm.job("987654")) is None
+    away = Slurm(conf=os.devnull, environment=slurm_cluster.env, timeout_s=5)
+    with pytest.raises(SchedulerUnavailable):
+        asyncio.run(away.nodes())
+
+
+@pytest.mark.parametrize("die_at", KILL_POINTS)
+def test_a_controller_killed_at_any_step_drains_once_and_requeues_once(
+    slurm_cluster: SlurmCluster, controller: Controller, die_at: str
+) -> None:
+    job = submit_running(slurm_cluster, "-w", "n1")
+    controller.store_event("n1", "gpu_off_bus", "HIGH")
+    assert controller.run(die_at) == -signal.SIGKILL
+    assert controller.run() == 0
+    reason = slurm_cluster.node("n1")["Reason"]
+    incident = re.search(r"\[incident (\S+)\]", reason)
+    assert incident is not None
+    assert drains_of(slurm_cluster, "n1", incident[1]) == 1
+    assert slurm_cluster.job(job)["Restarts"] == "1"
+    drains = [i for i in controller.outcomes() if i.startswith("drain-")]
+    assert drains == [f"drain-{incident[1]}"]
+    assert "" not in controller.outcomes().values()
