@@ -1,6 +1,5 @@
 """One round of checks for the command line: in this process on a recorded tree, in workers on the live machine."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +81,8 @@ async def on_this_machine(
     checks: Sequence[AnyCheck], settings: AgentSettings, profile: profiles.Profile
 ) -> list[Result]:
     """Runs each check in the worker of its class, so that none can hang the caller; the classes side by side."""
+    import asyncio
+
     from nodetriage.agent.worker import Setup
     from nodetriage.agent.workers import Workers
 

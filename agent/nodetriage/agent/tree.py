@@ -30,6 +30,7 @@ class Tree:
         if not os.path.isdir(self._root):
             raise ConfigError(f"{root}: no such folder")
         self._errors = _errors(self._table("errors.toml"))
+        self._gpus: tuple[bytes, tuple[Gpu, ...]] = (b"", ())  # nvml.json as it was read last, and what it says
 
     def locate(self, path: str) -> str:
         normal = os.path.normpath("/" + path.lstrip("/"))
@@ -69,15 +70,12 @@ class Tree:
 
     def gpus(self) -> tuple[Gpu, ...]:
         try:
-            recorded = json.loads(self._bytes("nvml.json"))
+            data = self._bytes("nvml.json")
         except FileNotFoundError:
             raise Unavailable("no NVML: the recorded tree has no nvml.json") from None
-        if isinstance(recorded, dict) and "unavailable" in recorded:
-            raise Unavailable(str(recorded["unavailable"]))
-        gpus = recorded.get("gpus") if isinstance(recorded, dict) else recorded
-        if not isinstance(gpus, list):
-            raise ValueError("nvml.json: expected a list of GPUs under the key gpus")
-        return tuple(_decoded(Gpu, gpu, "nvml.json", f"gpus[{i}]") for i, gpu in enumerate(gpus))
+        if data != self._gpus[0]:
+            self._gpus = data, _gpus(json.loads(data))
+        return self._gpus[1]
 
     def kernel_log(self) -> Iterable[KernelRecord]:
         """Every record of dev/kmsg, in the raw form of that device; other lines stand for records without a stamp."""
@@ -119,6 +117,15 @@ class Tree:
     def _table(self, name: str) -> dict[str, Any]:
         path = Path(self._root, name)
         return load_toml(path) if path.exists() else {}
+
+
+def _gpus(recorded: Any) -> tuple[Gpu, ...]:
+    if isinstance(recorded, dict) and "unavailable" in recorded:
+        raise Unavailable(str(recorded["unavailable"]))
+    gpus = recorded.get("gpus") if isinstance(recorded, dict) else recorded
+    if not isinstance(gpus, list):
+        raise ValueError("nvml.json: expected a list of GPUs under the key gpus")
+    return tuple(_decoded(Gpu, gpu, "nvml.json", f"gpus[{i}]") for i, gpu in enumerate(gpus))
 
 
 def _decoded(cls: type[T], table: Any, where: str, key: str) -> T:
