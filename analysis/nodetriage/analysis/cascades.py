@@ -13,7 +13,7 @@ _DEEPEST = 10  # preemptions in a row that are followed back; a schedule that go
 
 @dataclass(frozen=True, slots=True)
 class Cascades:
-    """`guaranteed_h`: a job preempted sooner breaks the policy. `grace_s`: how soon after the end a preemptor starts."""
+    """`guaranteed_h`: a job preempted sooner breaks the policy. `grace_s`: how soon a preemptor starts then."""
 
     lost_min: float = 30.0  # of work that a stopped run loses at most: half of hourly checkpoints
     guaranteed_h: float = 2.0
