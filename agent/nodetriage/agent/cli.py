@@ -74,6 +74,11 @@ def _parser() -> Parser:
     dmesg = add(_dmesg, "dmesg", "find the faults in a kernel log", "one JSON object a record")
     dmesg.add_argument("file", nargs="?", default="-", metavar="FILE", help="a saved log of any format; - reads stdin")
 
+    capture = add(_capture, "capture", "record what the checks read, without names, for a bug report")
+    capture.add_argument("into", type=Path, metavar="DIR", help="a new folder")
+    capture.add_argument("names", nargs="*", metavar="NAME", help="checks to record (default: all)")
+    capture.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="record from a recorded machine")
+
     agent = add(_agent, "agent", "run the agent, until SIGTERM")
     agent.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG})")
 
@@ -166,6 +171,25 @@ def _dmesg(arguments: argparse.Namespace) -> int:
             _print(triage.as_text(fault, fault.advice not in told, _colour()))
             told.add(fault.advice)
     return report.code_of(worst)
+
+
+def _capture(arguments: argparse.Namespace) -> int:
+    from nodetriage.agent import capture
+    from nodetriage.agent.catalogue import CHECKS
+    from nodetriage.checks.settings import ConfigError
+
+    try:
+        arguments.into.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(f"{arguments.into}: {error.strerror}") from error
+    checks = _chosen(arguments.names, _settings(None, CHECKS, live=False))
+    host = capture.CaptureHost(arguments.root, arguments.into, capture.Doing().say)
+    for trouble in capture.capture(checks, host):
+        print(trouble, file=sys.stderr)
+    files = sum(path.is_file() for path in arguments.into.rglob("*"))
+    print(f"{files} files in {arguments.into}. Look through them before you send them:")
+    print("serial numbers, GUIDs, MAC and IP addresses and host names are replaced; paths and process names are not.")
+    return 0
 
 
 def _agent(arguments: argparse.Namespace) -> int:

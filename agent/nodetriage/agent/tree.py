@@ -36,30 +36,7 @@ class Tree:
         normal = os.path.normpath("/" + path.lstrip("/"))
         if normal in self._errors:
             raise _os_error(self._errors[normal], normal)
-        return self._inside(normal)
-
-    def _inside(self, path: str) -> str:
-        """Resolves links one by one, as the kernel would after chroot(2) into the folder."""
-        todo = path.split("/")[::-1]
-        at, links = "", 0
-        while todo:
-            part = todo.pop()
-            if part in ("", "."):
-                continue
-            if part == "..":
-                at = at.rpartition("/")[0]
-                continue
-            try:
-                target = os.readlink(f"{self._root}{at}/{part}")
-            except OSError:  # not a link, or not there: whoever opens it will see
-                at = f"{at}/{part}"
-                continue
-            links += 1
-            if links > LINKS_LIMIT:
-                raise _os_error(errno.ELOOP, path)
-            at = "" if target.startswith("/") else at
-            todo += target.split("/")[::-1]
-        return f"{self._root}{at or '/'}"
+        return inside(self._root, normal)
 
     def statvfs(self, path: str) -> FsSpace:
         self.locate(path)
@@ -88,8 +65,7 @@ class Tree:
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         """commands/ARGV.txt, odd characters of ARGV as one `_`, else commands/PROGRAM.txt; NAME.status if not 0."""
         program = os.path.basename(argv[0])
-        whole = re.sub(r"[^A-Za-z0-9.=+-]+", "_", " ".join((program, *argv[1:])))
-        for name in (whole, program):
+        for name in (command_name(argv), program):
             if not os.path.exists(self.locate(f"/commands/{name}.txt")):
                 continue
             stdout = self._bytes(f"commands/{name}.txt").decode("utf-8", "replace")
@@ -117,6 +93,35 @@ class Tree:
     def _table(self, name: str) -> dict[str, Any]:
         path = Path(self._root, name)
         return load_toml(path) if path.exists() else {}
+
+
+def inside(root: str, path: str) -> str:
+    """Where `path` lies: links are resolved one by one, as the kernel would after chroot(2) into `root`."""
+    todo = path.split("/")[::-1]
+    at, links = "", 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            at = at.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{root}{at}/{part}")
+        except OSError:  # not a link, or not there: whoever opens it will see
+            at = f"{at}/{part}"
+            continue
+        links += 1
+        if links > LINKS_LIMIT:
+            raise _os_error(errno.ELOOP, path)
+        at = "" if target.startswith("/") else at
+        todo += target.split("/")[::-1]
+    return f"{root}{at or '/'}"
+
+
+def command_name(argv: tuple[str, ...]) -> str:
+    """The name under which a tree keeps what this call prints."""
+    return re.sub(r"[^A-Za-z0-9.=+-]+", "_", " ".join((os.path.basename(argv[0]), *argv[1:])))
 
 
 def _gpus(recorded: Any) -> tuple[Gpu, ...]:
