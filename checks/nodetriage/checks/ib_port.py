@@ -89,7 +89,7 @@ def _counter(host: Host, path: PurePosixPath) -> int | None:
         if error.errno in _NO_COUNTER:
             return None
         raise
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20):
         raise ValueError(f"{path}: expected a count, got {text[:40]!r}")
     return int(text)
 

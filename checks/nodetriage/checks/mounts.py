@@ -59,7 +59,7 @@ def read_mounts(host: Host) -> tuple[Mount, ...]:
         text = host.text("/proc/1/mountinfo")
     except PermissionError:  # not root: our own view is all there is
         text = host.text("/proc/self/mountinfo")
-    mounts = [_mount(line) for line in text.splitlines()]
+    mounts = [_mount(line) for line in text.split("\n")]  # a mount point may hold other line ends
     triggers = [m.point for m in mounts if m.fstype == "autofs"]
     top = {m.point: m for m in mounts if m.fstype != "autofs"}
     bare = {m.point: m for m in mounts if m.fstype == "autofs" and m.point not in top}

@@ -151,7 +151,7 @@ def records(log: str) -> Iterator[str]:
 
 def explain(code: int) -> Xid:
     """What the catalogue says of an Xid; for a code that it lacks, a warning that says so."""
-    return _xids().get(code) or Xid(
+    return catalogue().get(code) or Xid(
         mnemonic="UNKNOWN",
         meaning="not in the catalogue of this version",
         class_="either",
@@ -169,7 +169,8 @@ def explain_switch(code: int) -> Sxid | None:
 
 
 @functools.cache
-def _xids() -> Mapping[int, Xid]:
+def catalogue() -> Mapping[int, Xid]:
+    """Every Xid of xid.toml by its code. Raises ConfigError where the shipped table is wrong (a test walks it)."""
     found = {}
     for code, row in _table("xid.toml").items():
         row["class_"] = row.pop("class", None)

@@ -34,6 +34,8 @@ def judge(
     worst: dict[str, Finding] = {}
     for place in places:
         same = [s for s in recent if s.place == place]
+        if not same:  # new, but older than the window: a log that was read all at once
+            continue
         count = len(bursts(same, gap_s))
         severity = _severity(same[-1], recent, count, repeats, warning_repeats)
         if severity is None:

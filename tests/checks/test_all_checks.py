@@ -1,0 +1,159 @@
+"""The list of checks, and what holds for each of them."""
+
+import json
+import pkgutil
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import get_type_hints
+
+import msgspec
+import pytest
+
+from nodetriage import checks
+from nodetriage.agent.host import Host
+from nodetriage.agent.run import run
+from nodetriage.checks import ALL, all_checks
+from nodetriage.checks.faults import faults
+from nodetriage.checks.model import Check, Outcome, Scalar
+from nodetriage.checks.profiles import DMI_PRODUCT, choose, policies
+
+WORKERS = ("gpu", "fabric", "storage", "bmc", "system")
+HOSTS = sorted(p.name for p in (Path(__file__).parents[1] / "hosts").iterdir() if (p / "sys").is_dir())
+
+
+def entry(value: str, name: str = "theirs") -> EntryPoint:
+    return EntryPoint(name, value, "nodetriage.checks")
+
+
+def test_every_module_that_holds_a_check_is_in_the_list() -> None:
+    modules = [m.name for m in pkgutil.iter_modules(checks.__path__)]
+    holders = {m for m in modules if "\nCHECK = " in (Path(checks.__path__[0]) / f"{m}.py").read_text()}
+
+    assert holders == {check.name for check in ALL}
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
+def test_a_check_is_short_and_names_only_faults_that_are_known(check: Check) -> None:
+    source = Path(checks.__path__[0]) / f"{check.name}.py"
+
+    assert len(source.read_text().splitlines()) <= 120
+    assert {*check.faults, check.hung_fault} <= set(faults())
+    assert check.worker in WORKERS
+    assert 0 < check.timeout_s <= 30
+    assert check.every_s >= 30
+    assert "Any" not in str(get_type_hints(check.read)["return"])
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
+def test_only_a_check_that_can_take_a_held_fault_back_reports_faults_once(check: Check) -> None:
+    """Faults that are held after one report need no `clears`, but `clears` without such faults is a mistake."""
+    held = [f for f in check.faults if faults()[f].ends != "gone"]
+
+    assert not check.clears or held
+
+
+def test_importing_the_checks_reads_no_table_and_no_heavy_module() -> None:
+    program = """
+import builtins, io, json, sys
+opened = []
+real = io.open_code
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import nodetriage.checks
+print(json.dumps([[p for p in opened if p.endswith(".toml")], sorted(sys.modules)]))
+"""
+    tables, modules = json.loads(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    )
+
+    assert tables == []
+    assert not {"grpc", "structlog", "asyncio", "pynvml", "psutil", "sqlite3"} & set(modules)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
+def test_a_recorded_machine_is_judged_and_the_memory_outlives_a_restart(hosts: Path, check: Check, name: str) -> None:
+    host = Host(hosts / name)
+    policy = policies(choose(host.text(DMI_PRODUCT), ()), {}, "")[check.name]
+    first = run(check, host.for_check(check), policy, None)
+
+    assert first.outcome in (Outcome.OK, Outcome.FINDINGS, Outcome.SKIPPED), first.why
+    assert {f.fault for f in first.findings} <= set(check.faults)
+    assert all(isinstance(v, Scalar) for f in first.findings for v in f.evidence.values())
+    if first.memory is not None:
+        hint = get_type_hints(check.read)["return"]
+        assert msgspec.json.decode(msgspec.json.encode(first.memory), type=hint) == first.memory
+
+
+def test_a_healthy_machine_has_no_findings_in_two_rounds(hosts: Path) -> None:
+    host = Host(hosts / "dgx-h100")
+    settings = policies(choose("DGXH100", ()), {}, "")
+    for check in ALL:
+        first = run(check, host.for_check(check), settings[check.name], None)
+        second = run(check, host.for_check(check), settings[check.name], first.memory)
+
+        assert [first.outcome, second.outcome] == [Outcome.OK, Outcome.OK], check.name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("dgx-h100-xid79", {("0000:9d:00.0", "gpu_off_bus"), ("0000:9d:00.0", "gpu_not_answering")}),
+        ("dgx-h100-ib-flap-state", {("mlx5_6/1", "ib_link_down")}),
+        ("dgx-h100-remap-pending", {("0000:52:00.0", "gpu_remap_pending"), ("0000:52:00.0", "gpu_row_remap_pending")}),
+        ("cpu-only", set()),
+    ],
+)
+def test_a_machine_with_a_fault_shows_it_and_nothing_else_that_drains(hosts: Path, name: str, expected: set) -> None:
+    host = Host(hosts / name)
+    settings = policies(choose(host.text(DMI_PRODUCT), ()), {}, "")
+    found = {
+        (f.part, f.fault)
+        for check in ALL
+        for f in run(check, host.for_check(check), settings[check.name], None).findings
+        if f.severity > 2 and f.fault != "gpu_recovery_action"
+    }
+
+    assert found == expected
+
+
+def test_without_nvidia_parts_the_gpu_checks_are_skipped_and_say_why(hosts: Path) -> None:
+    host = Host(hosts / "cpu-only")
+    for check in ALL:
+        if check.name.startswith("gpu_"):
+            result = run(check, host.for_check(check), check.policy, None)
+
+            assert result.outcome is Outcome.SKIPPED
+            assert result.why
+
+
+def test_somebody_else_s_check_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_checks.py").write_text(
+        "from nodetriage.checks.model import Check\n"
+        "CHECK = Check(name='other', read=lambda host: 1, judge=lambda now, before, policy: (), policy=None, faults=())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    found, troubles = all_checks((entry("their_checks:CHECK"),))
+
+    assert [c.name for c in found] == [*(c.name for c in ALL), "other"]
+    assert troubles == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "trouble"),
+    [
+        ("no_such_module:CHECK", "ModuleNotFoundError"),
+        ("nodetriage.checks.gpu_xid:NO_SUCH_NAME", "AttributeError"),
+        ("nodetriage.checks.gpu_xid:Policy", "expected a Check, got type"),
+        ("nodetriage.checks.gpu_xid:CHECK", "the name gpu_xid is taken"),
+    ],
+)
+def test_a_check_that_cannot_be_loaded_is_told_and_does_not_stop_ours(value: str, trouble: str) -> None:
+    found, troubles = all_checks((entry(value),))
+
+    assert found == ALL
+    assert len(troubles) == 1
+    assert value in troubles[0]
+    assert trouble in troubles[0]

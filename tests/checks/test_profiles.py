@@ -1,0 +1,89 @@
+"""What a known machine should have."""
+
+from pathlib import Path
+
+import pytest
+
+from nodetriage.checks import ALL
+from nodetriage.checks.ib_link import Role
+from nodetriage.checks.profiles import Match, Profile, choose, load, policies, profiles
+from nodetriage.checks.settings import ConfigError
+
+H100 = ("NVIDIA H100 80GB HBM3",) * 8
+
+
+@pytest.mark.parametrize(
+    ("product", "gpus", "name"),
+    [
+        ("DGXH100", H100, "dgx-h100"),
+        ("DGXH100", (), "dgx-h100"),  # NVML does not answer: the product is enough
+        ("DGXH200", ("NVIDIA H200",) * 8, "dgx-h200"),
+        ("DGXA100 920-23687-2530-000", ("NVIDIA A100-SXM4-80GB",) * 8, "dgx-a100"),
+        ("NVIDIA DGX B200", ("NVIDIA B200",) * 8, "dgx-b200"),
+        ("PowerEdge XE9680", H100, "hgx-h100"),
+        ("PowerEdge XE9680", ("NVIDIA H200",) * 8, "generic"),
+        ("NVIDIA GB200 NVL72 Compute Tray", ("NVIDIA GB200",) * 4, "gb200-nvl72-tray"),
+        ("Standard PC (Q35 + ICH9, 2009)", H100[:1], "generic"),  # a virtual machine with one GPU of a board
+        ("", (), "generic"),
+    ],
+)
+def test_a_machine_is_known_by_its_product_and_its_gpus(product: str, gpus: tuple[str, ...], name: str) -> None:
+    assert choose(product, gpus).name == name
+
+
+def test_one_gpu_of_another_kind_makes_it_another_machine() -> None:
+    assert choose("DGXH100", (*H100[1:], "NVIDIA A100-SXM4-80GB")).name == "generic"
+
+
+def test_of_several_that_match_the_highest_rank_wins() -> None:
+    low = Profile(Match(dmi_product=("DGX*",), rank=1), name="low")
+    high = Profile(Match(dmi_product=("dgxh*",), rank=2), name="high")
+
+    assert choose("DGXH100", H100, (low, high)).name == "high"
+
+
+@pytest.mark.parametrize("profile", profiles().values(), ids=lambda p: p.name)
+def test_every_profile_that_we_ship_fits_the_checks(profile: Profile) -> None:
+    assert set(policies(profile, {}, "nodetriage.toml")) == {check.name for check in ALL}
+
+
+def test_a_site_s_setting_wins_over_the_profile_which_wins_over_the_check() -> None:
+    given = policies(choose("DGXH100", H100), {"ib_link": {"roles": {"compute": {"ports": 4}}}}, "nodetriage.toml")
+
+    compute = given["ib_link"].roles["compute"]
+    assert isinstance(compute, Role)
+    assert (compute.ports, compute.rate_gbps, given["ib_link"].init_grace_s) == (4, 400, 180)
+    assert given["gpu_lost"].expected_gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"ib_lnk": {}}, r"nodetriage\.toml: checks\.ib_lnk: unknown check; known checks: fs_mounts, "),
+        ({"ib_link": {"speed": 1}}, r"checks\.ib_link\.speed: unknown key; known keys: flap_window_s, "),
+        ({"ib_link": {"serious_flaps": "3"}}, r"checks\.ib_link\.serious_flaps: expected a whole number, got '3'"),
+        ({"ib_link": 3}, r"checks\.ib_link: expected a table, got 3"),
+        ({"ib_link": {"roles": {"compute": {"down": "bad"}}}}, r"compute\.down: expected one of 'info', 'warning'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_file_its_key_and_what_was_expected(overrides, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        policies(choose("", ()), overrides, "nodetriage.toml")
+
+
+def test_a_site_may_bring_a_profile_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "our-node.toml"
+    path.write_text('[match]\ndmi_product = ["OUR*"]\nrank = 20\n[checks.gpu_lost]\nexpected_gpus = 4\n')
+
+    profile = choose("OUR-1", (), (*profiles().values(), load(path)))
+
+    assert profile.name == "our-node"
+    assert policies(profile, {}, "nodetriage.toml")["gpu_lost"].expected_gpus == 4
+
+
+def test_a_profile_with_a_wrong_key_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "our-node.toml"
+    path.write_text("[match]\nproduct = []\n")
+
+    with pytest.raises(ConfigError, match=r"our-node\.toml: match\.product: unknown key"):
+        load(path)
