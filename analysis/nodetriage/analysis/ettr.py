@@ -14,7 +14,7 @@ def equation_1(run: Run) -> Figure:
     """[1 - l(u0 + dt/2)] / [1 + (u0+q)/R + w/dt + l q (1 + w/dt - dt/(2R))], l = N rf. Raises OutOfDomain."""
     notes = run.linear_notes()
     rate, stall, work = run.failures_per_min, _stall(run), run.productive_min
-    waits = rate * run.queue_min * (1 + stall - run.checkpoint_interval_min / (2 * work))
+    waits = rate * run.queue_min * (1 + stall - run.rework_min / work)
     value = (1 - run.strain) / (1 + (run.restart_min + run.queue_min) / work + stall + waits)
     return Figure("ETTR, equation 1", value, "share of wall time", notes=notes)
 
@@ -63,6 +63,7 @@ def _stall(run: Run) -> float:
 
 
 def _exact_limit(run: Run) -> float:
+    run.refuse_other_rework()
     rate, segment = run.failures_per_min, run.checkpoint_interval_min + run.checkpoint_write_min
     if rate == 0:
         return run.checkpoint_interval_min / segment

@@ -53,10 +53,10 @@ def positive(**values: float) -> None:
 
 
 def not_negative(**values: float) -> None:
-    """Raises OutOfDomain where a value is neither zero nor what `positive` takes."""
+    """Raises OutOfDomain where a value is not a number of zero or more of a size that any cluster has."""
     for name, value in values.items():
-        if value != 0 and not _LEAST <= value <= _MOST:
-            raise OutOfDomain(f"{name}: expected 0, or a number from {_LEAST:g} to {_MOST:g}, got {value:g}")
+        if not 0 <= value <= _MOST:
+            raise OutOfDomain(f"{name}: expected a number from 0 to {_MOST:g}, got {value:g}")
 
 
 def share(**values: float) -> None:

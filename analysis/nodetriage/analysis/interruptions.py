@@ -15,6 +15,8 @@ class Run:
     """One training run. All times in minutes, the rate per node and day times 1000.
 
     `productive_min` is the work itself; infinite for the long-run limit. `queue_min` is waited once per start.
+    `rework_share` is how much of an interval a failure costs: half where it can strike at any time, all of it in the
+    worst case, in which failures strike the checkpoint write itself (linear equations only).
     Raises OutOfDomain where a value can be none.
     """
 
@@ -25,15 +27,19 @@ class Run:
     checkpoint_interval_min: float = 60.0
     queue_min: float = 0.0
     productive_min: float = math.inf
+    rework_share: float = 0.5
 
     def __post_init__(self) -> None:
         positive(nodes=self.nodes, checkpoint_interval_min=self.checkpoint_interval_min)
+        if self.rf_per_1000_node_days != 0:
+            positive(rf_per_1000_node_days=self.rf_per_1000_node_days)
         not_negative(
-            rf_per_1000_node_days=self.rf_per_1000_node_days,
             restart_min=self.restart_min,
             checkpoint_write_min=self.checkpoint_write_min,
             queue_min=self.queue_min,
         )
+        if not 0 <= self.rework_share <= 1:
+            raise OutOfDomain(f"rework_share: expected 0 to 1, got {self.rework_share:g}")
         if not math.isinf(self.productive_min):
             positive(productive_min=self.productive_min)
         elif self.productive_min < 0:
@@ -47,18 +53,28 @@ class Run:
     @property
     def strain(self) -> float:
         """Failures expected in the time that one failure costs; the linear equations need it to be far below 1."""
-        return self.failures_per_min * (self.restart_min + self.checkpoint_interval_min / 2)
+        return self.failures_per_min * (self.restart_min + self.rework_min)
+
+    @property
+    def rework_min(self) -> float:
+        """Work that one failure undoes."""
+        return self.checkpoint_interval_min * self.rework_share
 
     def linear_notes(self) -> tuple[str, ...]:
         """Warnings for the linear equations. Raises OutOfDomain where they have no meaning any more."""
         if self.strain >= 1:
             raise OutOfDomain(
-                f"N rf (restart + interval/2) is {self.strain:.3g}: expected below 1; at this rate the run fails again"
+                f"N rf (restart + rework) is {self.strain:.3g}: expected below 1; at this rate the run fails again"
                 " before it has made up for the last failure. Use the exact form, or a shorter interval"
             )
         if self.strain > STRAIN_WARNING:
-            return (f"N rf (restart + interval/2) is {self.strain:.2f}, above {STRAIN_WARNING}: use the exact form",)
+            return (f"N rf (restart + rework) is {self.strain:.2f}, above {STRAIN_WARNING}: use the exact form",)
         return ()
+
+    def refuse_other_rework(self) -> None:
+        """Raises OutOfDomain where `rework_share` is not what follows from failures at any time."""
+        if self.rework_share != 0.5:
+            raise OutOfDomain("rework_share: the exact form and trials follow from failures at any time; expected 0.5")
 
     def finite_productive_min(self) -> float:
         """`productive_min`, where the caller cannot do with the limit. Raises OutOfDomain."""
@@ -81,6 +97,7 @@ def exact_running_min(run: Run) -> float:
     T = M (e^{u0/M} - 1) + n M e^{u0/M} (e^{(dt+w)/M} - 1) with n = R/dt segments, for Poisson failures.
     """
     work, rate = run.finite_productive_min(), run.failures_per_min
+    run.refuse_other_rework()
     segments = work / run.checkpoint_interval_min
     segment = run.checkpoint_interval_min + run.checkpoint_write_min
     if rate == 0:

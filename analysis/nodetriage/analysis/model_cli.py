@@ -128,7 +128,9 @@ def _run(args: Args) -> Run:
     if interval is None:
         interval = ettr.optimal_interval_min(nodes, rate, args.checkpoint_write_min)
     work = math.inf if args.productive_days is None else args.productive_days * MINUTES_PER_DAY
-    return Run(nodes, rate, args.restart_min, args.checkpoint_write_min, interval, args.queue_min, work)
+    return Run(
+        nodes, rate, args.restart_min, args.checkpoint_write_min, interval, args.queue_min, work, args.rework_share
+    )
 
 
 def _ettr(args: Args) -> Answer:
@@ -235,7 +237,7 @@ _VERBS: dict[str, tuple[Verb, str, str]] = {
     "ettr": (
         _ettr,
         _SIZE + "rf-per-1000-node-days! restart-min checkpoint-write-min checkpoint-interval-min queue-min"
-        " productive-days trials seed",
+        " productive-days rework-share trials seed",
         "effective training time ratio: exact, equations 1 and 2, Monte Carlo; expected interruptions",
     ),
     "interval": (

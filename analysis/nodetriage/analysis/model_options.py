@@ -26,6 +26,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "checkpoint-write-min": _number("minutes that a checkpoint stops training", 5.0),
     "checkpoint-interval-min": _number("minutes of training between two checkpoints; best one if left out"),
     "queue-min": _number("minutes in the queue at each start", 0.0),
+    "rework-share": _number("share of an interval that a failure costs; 1 in the worst case", 0.5),
     "trials": _whole("play so many runs by Monte Carlo too; needs --productive-days", 0),
     "seed": _whole("seed of the Monte Carlo", 1),
     "mtbf-min": _number("minutes between failures of the job, instead of a rate"),

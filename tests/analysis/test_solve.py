@@ -1,0 +1,63 @@
+"""What is solved for really reaches the target, and what cannot be reached is said."""
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nodetriage.analysis import ettr, solve
+from nodetriage.analysis.figure import Figure, OutOfDomain
+
+nodes = st.floats(1, 1e5)
+rates = st.floats(0.01, 100)
+targets = st.floats(0.05, 0.99)
+
+
+@given(nodes, rates, st.floats(0, 20), targets)
+def test_the_write_time_found_reaches_the_target_exactly(n: float, rf: float, restart: float, target: float) -> None:
+    found = solve.write_needed_min(n, rf, restart, target)
+    if isinstance(found, solve.Unreachable):
+        assert found.best_ettr <= target + 1e-9
+        return
+    assume(1e-9 < found.value < 1e9)
+    assert ettr.equation_2_at_best(n, rf, restart, found.value).value == pytest.approx(target, abs=1e-6)
+
+
+@given(nodes, st.floats(0.1, 20), st.floats(0.1, 60), targets)
+def test_the_rate_found_reaches_the_target_exactly(n: float, restart: float, write: float, target: float) -> None:
+    found = solve.rate_needed_per_1000_node_days(n, restart, write, target)
+    assert isinstance(found, Figure)
+    assert ettr.equation_2_at_best(n, found.value, restart, write).value == pytest.approx(target, abs=1e-9)
+
+
+def test_what_restarts_alone_spoil_is_unreachable() -> None:
+    found = solve.write_needed_min(1536, 6.5, 5, 0.99)
+    assert isinstance(found, solve.Unreachable)
+    assert "unreachable: ETTR 0.99 was asked, 0.9653 is the most" in found.line()
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, -1.0, math.nan])
+def test_a_target_that_is_no_share_is_refused(target: float) -> None:
+    with pytest.raises(OutOfDomain, match="between 0 and 1"):
+        solve.write_needed_min(1536, 6.5, 5, target)
+
+
+def test_sensitivity_covers_restarts_of_1_to_20_minutes_and_writes_of_10_s_to_10_min() -> None:
+    rows = solve.sensitivity(1024, [6.5])
+    assert {r.restart_min for r in rows} == {1, 2, 5, 10, 20}
+    assert {round(r.checkpoint_write_min * 60) for r in rows} == {10, 30, 60, 120, 300, 600}
+    middle = next(r for r in rows if (r.restart_min, r.checkpoint_write_min) == (5, 5))
+    assert middle.ettr == pytest.approx(0.78500646)
+
+
+def test_sensitivity_leaves_out_what_the_equation_cannot_say() -> None:
+    assert any(r.ettr is None for r in solve.sensitivity(1e5, [6.5]))
+
+
+def test_the_contour_at_12288_gpus_passes_through_the_oracles() -> None:
+    points = solve.contour(rates_per_1000_node_days=(0.9375, 6.5))
+    at = {(p.target, p.rf_per_1000_node_days): p.checkpoint_write_min for p in points}
+    assert at[0.9, 0.9375] == pytest.approx(5.0)
+    assert at[0.9, 6.5] == pytest.approx(20.464522 / 60)
+    assert at[0.99, 6.5] is None
