@@ -139,7 +139,7 @@ def load(path: Path, checks: Iterable[Check[Any, Any]]) -> AgentSettings:
     for file in files:
         table = load_toml(file)
         tuned = table.pop("checks", {})
-        sections = _replaced(Sections, sections, table, file, "")
+        sections = replace_from(Sections, sections, table, str(file), "")
         if not isinstance(tuned, dict):
             raise ConfigError(f"{file}: checks: expected a table, got {tuned!r}")
         for name, keys in tuned.items():
@@ -160,20 +160,13 @@ def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, file: Pa
     for unknown in keys.keys() - known:
         raise ConfigError(f"{file}: {key}.{unknown}: unknown key; known keys: {', '.join(sorted(known))}")
     now = Schedule(old.enabled, **{k: getattr(old.check, k) for k in COMMON_KEYS if k != "enabled"})
-    now = _replaced(Schedule, now, {k: v for k, v in keys.items() if k in COMMON_KEYS}, file, key)
+    now = replace_from(Schedule, now, {k: v for k, v in keys.items() if k in COMMON_KEYS}, str(file), key)
     own = {k: v for k, v in keys.items() if k not in COMMON_KEYS}
-    policy = _replaced(type(old.check.policy), old.check.policy, own, file, key)
+    policy = replace_from(type(old.check.policy), old.check.policy, own, str(file), key)
     running = {k: getattr(now, k) for k in COMMON_KEYS if k != "enabled"}
     return CheckSettings(
         dataclasses.replace(old.check, policy=policy, **running), now.enabled, {**old.overrides, **own}
     )
-
-
-def _replaced(cls: type[Any], old: Any, table: dict[str, Any], file: Path, key: str) -> Any:
-    try:
-        return replace_from(cls, old, table, str(file), key)
-    except ValueError as error:  # from a __post_init__
-        raise ConfigError(f"{file}: {key + '.' if key else ''}{error}") from error
 
 
 def node_name(setting: str, environ: Mapping[str, str] = os.environ, host_name: str | None = None) -> str:

@@ -28,6 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main(argv: list[str]) -> int:
     os.umask(0o077)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whatever the agent was started with is not ours
     die_with(int(argv[1]))
     checks = worker.catalogue(argv[2])
     agent = socket.socket(fileno=0)
@@ -98,7 +99,9 @@ def _become_worker(
         os.dup2(2, 1)  # a library that prints must not print into the protocol
         gc.enable()
         mine = tuple(check for check in checks if check.worker == device_class)
-        worker.serve(socket.socket(fileno=fds[0]), mine, worker.Doing(fds[1]))
+        doing = worker.Doing(fds[1])
+        os.close(fds[1])
+        worker.serve(socket.socket(fileno=fds[0]), mine, doing)
         status = 0
     except BaseException:  # noqa: BLE001 the last line of a forked process: nothing may run on as the fork server
         sys.excepthook(*sys.exc_info())

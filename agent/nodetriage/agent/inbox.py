@@ -35,6 +35,11 @@ class _Tray:
     taken: list[KernelRecord] = field(default_factory=list)
     tries: int = 0
 
+    @property
+    def first(self) -> int:
+        """The oldest record that is not judged."""
+        return (self.taken or self.pending)[0].seq
+
 
 class Inbox:
     """One tray of records for each check that has a kernel pattern."""
@@ -68,7 +73,7 @@ class Inbox:
 
     @property
     def position(self) -> Position:
-        behind = {n: t.done for n, t in self._trays.items() if t.pending or t.taken}
+        behind = {n: max(t.done, t.first - 1) for n, t in self._trays.items() if t.pending or t.taken}
         return Position(self._boot_id, self._scanned, tuple(self._trays), behind)
 
     def offer(self, record: KernelRecord) -> tuple[str, ...]:

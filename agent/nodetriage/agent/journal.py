@@ -75,14 +75,25 @@ def lock(folder: Path) -> int:
 
 
 class Journal:
-    """`snapshot` gives all that should be on disk, `committed` hears which rows are; both run in the event loop."""
+    """All three run in the event loop: `snapshot` gives all that should be on disk, `committed` hears which rows are,
+    `adopt` gets what an earlier run left where that could be read only later than at the start.
+    """
 
-    def __init__(self, path: Path, snapshot: Callable[[], Write], committed: Callable[[tuple[Row, ...]], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        snapshot: Callable[[], Write],
+        committed: Callable[[tuple[Row, ...]], None],
+        adopt: Callable[[Kept], None],
+    ) -> None:
         self.trouble = ""
         self.set_aside = ""
         self._path = path
         self._snapshot = snapshot
         self._committed = committed
+        self._adopt = adopt
+        self._read = False  # what an earlier run left
+        self._late: Kept | None = None
         self._db: sqlite3.Connection | None = None
         self._queue: list[Write] = []
         self._wake = threading.Condition()
@@ -95,16 +106,20 @@ class Journal:
     def open(self) -> Kept:
         """Reads the file once, before the loop serves anything."""
         try:
-            return self._open()
+            return self._first(self._open())
         except sqlite3.DatabaseError as error:
             if _is_corrupt(error):
                 self._put_aside(error)
                 with contextlib.suppress(sqlite3.Error, OSError):
-                    return self._open()
+                    return self._first(self._open())
             self._fail(error)
         except OSError as error:
             self._fail(error)
         return Kept()
+
+    def _first(self, kept: Kept) -> Kept:
+        self._read = True
+        return kept
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -143,10 +158,11 @@ class Journal:
                     self._wake.wait(self._pause())
                 closing = self._closing
                 writes, self._queue = self._queue, []
-            if self._behind and (whole := self._fresh()):
-                writes = [whole]
-            if writes:
-                self._commit(writes)
+            if self._is_open():
+                if self._behind and (whole := self._fresh()):
+                    writes = [whole]
+                if writes:
+                    self._commit(writes)
             if closing:
                 break
         if self._db:
@@ -171,6 +187,9 @@ class Journal:
             with self._wake:
                 self._queue.clear()
                 self._behind = False
+            if self._late is not None:
+                self._adopt(self._late)
+                self._late, self._read = None, True
             got.append(self._snapshot())
             done.set()
 
@@ -181,19 +200,31 @@ class Journal:
         done.wait(10.0)  # the loop is never that late, unless it is ending
         return got[0] if got else None
 
+    def _is_open(self) -> bool:
+        if self._db is None:
+            try:
+                kept = self._open()
+            except (sqlite3.Error, OSError) as error:
+                self._failed(error)
+                return False
+            if not self._read:
+                self._late = kept
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, sqlite3.DatabaseError) and _is_corrupt(error):
+            self._put_aside(error)
+            self._failed_s = -RETRY_S  # at once, into a new file
+        else:
+            self._fail(error)
+        with self._wake:
+            self._behind = True
+
     def _commit(self, writes: list[Write]) -> None:
         try:
-            if self._db is None:
-                self._open()
             self._apply(writes)
         except (sqlite3.Error, OSError) as error:
-            if isinstance(error, sqlite3.DatabaseError) and _is_corrupt(error):
-                self._put_aside(error)
-                self._failed_s = -RETRY_S  # at once, into a new file
-            else:
-                self._fail(error)
-            with self._wake:
-                self._behind = True
+            self._failed(error)
             return
         self.trouble = ""
         rows = tuple(row for write in writes for row in write.insert)

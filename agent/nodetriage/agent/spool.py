@@ -54,7 +54,7 @@ class Spool:
         self._boot_id = boot_id
         self._max_bytes = max_bytes
         self._on_durable = on_durable
-        self._journal = Journal(folder / "spool.sqlite", self._snapshot, self._committed)
+        self._journal = Journal(folder / "spool.sqlite", self._snapshot, self._committed, self._adopt)
         self._events: list[Stored] = []  # oldest first: earlier boots, then this one by seq
         self._bytes = 0
         self._next_seq = 1
@@ -174,6 +174,20 @@ class Spool:
             confirmed = self._kept.get("confirmed") == b"1"
             self._base_seq = last_seq if confirmed else int(self._kept.get("base", b"0"))
         self._next_seq = last_seq + 1
+
+    def _adopt(self, kept: Kept) -> None:
+        """An earlier run's events, found late: those whose number was given away meanwhile get a new one."""
+        given = {(e.boot_id, e.seq) for e in self._events}
+        if kept.values.get("boot_id") == self._boot_id.encode():
+            self._next_seq = max(self._next_seq, int(kept.values.get("last_seq", b"0")) + 1)
+        for row in sorted(kept.rows, key=lambda r: r.place):
+            seq = row.seq
+            if (row.boot_id, seq) in given:
+                seq, self._next_seq = self._next_seq, self._next_seq + 1
+            self._events.append(Stored(row.boot_id, seq, row.body, row.routine))
+            self._bytes += len(row.body) + OVERHEAD_BYTES
+        self._events.sort(key=lambda e: (e.boot_id == self._boot_id, e.seq))
+        self._kept = {**kept.values, **self._kept, "last_seq": str(self._next_seq - 1).encode()}
 
     def _move_up(self, by: int) -> None:
         provisional = [e for e in self._events if e.boot_id == self._boot_id and e.seq > self._base_seq]

@@ -36,7 +36,7 @@ class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
     id: int
     check: str
     records: tuple[KernelRecord, ...] | None = ()  # None: the worker reads the log itself
-    memory: msgspec.Raw | None = None
+    memory: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -123,8 +123,8 @@ class Session:
         host = self._host.for_check(check, request.records)
         return self._reply(request, run(check, host, self._policies.get(check.name, check.policy), before), forgot)
 
-    def _recalled(self, check: Check[Any, Any], memory: msgspec.Raw | None) -> tuple[Any, str]:
-        if memory is None or bytes(memory) == b"null":
+    def _recalled(self, check: Check[Any, Any], memory: msgspec.Raw) -> tuple[Any, str]:
+        if bytes(memory) == b"null":
             return None, ""
         try:
             if check.name not in self._memories:

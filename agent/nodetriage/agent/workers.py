@@ -64,8 +64,7 @@ class Workers:
 
     async def close(self) -> None:
         """Kills all; waits no longer than KILL_LIMIT_S for any."""
-        for device_class in self._classes.values():
-            device_class.close()
+        await asyncio.gather(*(c.watch_no_more() for c in self._classes.values()))
         children = [c.child for c in self._classes.values() if c.child]
         if children:
             await _within(asyncio.gather(*(c.ended.wait() for c in children)), KILL_LIMIT_S)
@@ -127,7 +126,7 @@ class _DeviceClass:
         return self.child
 
     async def _ask(self, child: Child, check: Check[Any, Any], records: Records, memory: bytes | None) -> Result:
-        request = Request(next(self._ids), check.name, records, None if memory is None else msgspec.Raw(memory))
+        request = Request(next(self._ids), check.name, records, msgspec.Raw(memory or b"null"))
         child.writer.write(msgspec.json.encode(request) + b"\n")
         await child.writer.drain()
         line = await child.reader.readline()
@@ -160,8 +159,10 @@ class _DeviceClass:
         return Result(check.name, Outcome.HUNG, (found,), why=why, took_ms=round(waited_s * 1000, 3))
 
     async def _until_free(self, child: Child) -> None:
-        await child.ended.wait()
-        child.forget()
+        try:
+            await child.ended.wait()
+        finally:
+            child.forget()
         self.abandoned = None
         self._not_before_s = 0.0  # the call has returned: look at once
         self._on_free(self.name)
@@ -193,9 +194,11 @@ class _DeviceClass:
         self._failures += 1
         self._not_before_s = time.monotonic() + wait_s
 
-    def close(self) -> None:
+    async def watch_no_more(self) -> None:
+        """Leaves an abandoned worker to the kernel, and kills the living one."""
         if self._watch:
             self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
         if self.child:
             self.child.kill()
 

@@ -1,0 +1,119 @@
+"""Kernel records between the log and the checks: none twice, none missed, none for ever."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodetriage.agent.inbox import PENDING_LIMIT, TRIES, Inbox, Position
+from nodetriage.checks.model import Check, KernelRecord
+
+
+def check(name: str, pattern: str | None) -> Check[Any, Any]:
+    return Check(
+        name=name, read=lambda h: None, judge=lambda n, b, p: (), policy=None, faults=(), kernel_pattern=pattern
+    )
+
+
+XID, EXT4 = check("gpu_xid", r"NVRM: Xid"), check("fs", r"(?i)ext4-fs error")
+CHECKS = (XID, EXT4, check("quiet", None))
+
+
+def record(seq: int, text: str = "NVRM: Xid 79") -> KernelRecord:
+    return KernelRecord(seq, seq, 3, text)
+
+
+def seqs(records: tuple[KernelRecord, ...]) -> list[int]:
+    return [r.seq for r in records]
+
+
+def test_a_record_wakes_the_checks_whose_pattern_it_matches() -> None:
+    inbox = Inbox(CHECKS, Position("b"))
+    assert inbox.offer(record(1)) == ("gpu_xid",)
+    assert inbox.offer(record(2, "EXT4-FS ERROR")) == ("fs",)
+    assert inbox.offer(record(3, "usb 1-1: new device")) == ()
+    assert seqs(inbox.take("gpu_xid")) == [1]
+    assert inbox.take("quiet") == ()
+
+
+def test_after_a_restart_only_what_was_not_judged_comes_again() -> None:
+    inbox = Inbox(CHECKS, Position("b"))
+    inbox.offer(record(1))
+    inbox.take("gpu_xid")
+    inbox.judged("gpu_xid")
+    inbox.offer(record(2, "EXT4-fs error"))
+    inbox.offer(record(3))
+    inbox.take("fs")  # killed while these are being judged
+    after = Inbox(CHECKS, inbox.position)
+    assert after.read_after == 1
+    for old in (record(1), record(2, "EXT4-fs error"), record(3)):
+        after.offer(old)
+    assert seqs(after.take("gpu_xid")) == [3]
+    assert seqs(after.take("fs")) == [2]
+
+
+def test_a_check_that_is_new_reads_the_boot_from_its_beginning() -> None:
+    inbox = Inbox((XID,), Position("b", scanned=50, checks=("gpu_xid",)))
+    assert inbox.read_after == 50
+    grown = Inbox(CHECKS, inbox.position)
+    assert grown.read_after is None
+    grown.offer(record(3, "EXT4-fs error"))
+    grown.offer(record(4))
+    assert seqs(grown.take("fs")) == [3]
+    assert grown.take("gpu_xid") == ()
+
+
+def test_records_of_a_run_that_hung_come_again_before_the_newer_ones() -> None:
+    inbox = Inbox(CHECKS, Position("b"))
+    inbox.offer(record(1))
+    inbox.take("gpu_xid")
+    inbox.offer(record(2))
+    for _ in range(10):
+        inbox.not_judged("gpu_xid", blame=False)
+        assert seqs(inbox.take("gpu_xid")) == [1, 2]
+
+
+def test_records_that_break_their_check_are_given_up_and_counted() -> None:
+    inbox = Inbox(CHECKS, Position("b"))
+    inbox.offer(record(1))
+    for _ in range(TRIES):
+        assert seqs(inbox.take("gpu_xid")) == [1]
+        inbox.not_judged("gpu_xid", blame=True)
+    assert inbox.take("gpu_xid") == ()
+    assert inbox.take_lost() == {"gpu_xid": 1}
+    assert inbox.take_lost() == {}
+
+
+def test_a_storm_under_a_hung_check_is_bounded_and_counted() -> None:
+    inbox = Inbox(CHECKS, Position("b"))
+    for seq in range(PENDING_LIMIT + 7):
+        inbox.offer(record(seq))
+    assert len(inbox.take("gpu_xid")) == PENDING_LIMIT
+    assert inbox.take_lost() == {"gpu_xid": 7}
+
+
+@given(st.lists(st.sampled_from(("xid", "fs", "noise", "run", "hang", "restart")), max_size=60))
+def test_every_record_is_judged_exactly_once_whatever_happens(steps: list[str]) -> None:
+    texts = {"xid": "NVRM: Xid 79", "fs": "EXT4-fs error", "noise": "hello"}
+    log: list[KernelRecord] = []
+    inbox, saved = Inbox(CHECKS, Position("b")), Position("b")
+    judged: dict[str, list[int]] = {"gpu_xid": [], "fs": []}
+    for step in [*steps, "run"]:
+        if step in texts:
+            log.append(record(len(log), texts[step]))
+            inbox.offer(log[-1])
+        elif step == "restart":
+            inbox = Inbox(CHECKS, saved)
+            after = -1 if inbox.read_after is None else inbox.read_after
+            for old in log[after + 1 :]:
+                inbox.offer(old)
+        for name in judged if step in ("run", "hang") else ():
+            taken = inbox.take(name)
+            if step == "hang":
+                inbox.not_judged(name, blame=False)
+                continue
+            judged[name] += seqs(taken)
+            inbox.judged(name)
+            saved = inbox.position  # committed with what was judged
+    assert judged["gpu_xid"] == [r.seq for r in log if "Xid" in r.text]
+    assert judged["fs"] == [r.seq for r in log if "EXT4" in r.text]

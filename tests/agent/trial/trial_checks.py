@@ -1,0 +1,128 @@
+"""Checks that do as a file tells them: for tests of the agent. The folder is in the environment as TRIAL."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodetriage.checks.model import Check, Finding, Host, KernelRecord, Severity, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    limit: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    text: str
+    fds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    runs: int
+
+
+def folder() -> Path:
+    return Path(os.environ["TRIAL"])
+
+
+def read_word(host: Host) -> Word:
+    word = host.text(folder() / "word") if host.exists(str(folder() / "word")) else "ok"
+    if word == "absent":
+        raise Unavailable("there is no such part")
+    if word == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if word == "exit":
+        os._exit(7)
+    if word == "spin":
+        while True:
+            time.sleep(1)
+    if word == "print":
+        print("a library prints", flush=True)
+    return Word(word, tuple(sorted(fd.name for fd in Path("/proc/self/fd").iterdir())) if word == "fds" else ())
+
+
+def judge_word(now: Word, before: Word | None, policy: Policy) -> Iterator[Finding]:
+    if now.text == "broken":
+        raise KeyError("broken")
+    if now.text.startswith("bad"):
+        yield Finding(now.text[4:] or "part", "ib_link_down", Severity.LOW, {"limit": policy.limit})
+    if now.text == "fds":
+        yield Finding("fds", "ib_link_down", Severity.LOW, {"open": ",".join(now.fds)})
+
+
+def read_disk(host: Host) -> Word:
+    """Writes, as reading a frozen file system does not hang."""
+    host.statvfs(folder() / "mount")
+    (folder() / "mount/probe").write_text("x")
+    return Word("ok")
+
+
+def nothing(now: Word, before: Word | None, policy: Policy) -> Iterator[Finding]:
+    yield from ()
+
+
+def read_log(host: Host) -> tuple[KernelRecord, ...]:
+    return host.kernel_log()
+
+
+def judge_log(
+    now: tuple[KernelRecord, ...], before: tuple[KernelRecord, ...] | None, policy: Policy
+) -> Iterator[Finding]:
+    for record in now:
+        yield Finding(record.text.split()[-1], "gpu_xid_fatal", Severity.HIGH, {"text": record.text, "seq": record.seq})
+
+
+def read_count(host: Host) -> Count:
+    return Count(1)
+
+
+def judge_count(now: Count, before: Count | None, policy: Policy) -> Iterator[Finding]:
+    yield Finding(f"run-{before.runs if before else 0}", "ib_link_down", Severity.LOW)
+
+
+def remember_count(before: Count | None, now: Count) -> Count:
+    return Count((before.runs if before else 0) + now.runs)
+
+
+WORD = Check(
+    name="word", read=read_word, judge=judge_word, policy=Policy(), faults=("ib_link_down",), every_s=0.5, timeout_s=0.6
+)
+DISK = Check(
+    name="disk",
+    read=read_disk,
+    judge=nothing,
+    policy=Policy(),
+    faults=(),
+    worker="storage",
+    every_s=0.5,
+    timeout_s=0.5,
+    hung_fault="mount_hung",
+)
+DISK2 = Check(name="disk2", read=read_word, judge=nothing, policy=Policy(), faults=(), worker="storage", every_s=0.5)
+LOG = Check(
+    name="log",
+    read=read_log,
+    judge=judge_log,
+    policy=Policy(),
+    faults=("gpu_xid_fatal",),
+    worker="gpu",
+    kernel_pattern=r"NTTRIAL fault",
+    every_s=60.0,
+)
+COUNT = Check(
+    name="count",
+    read=read_count,
+    judge=judge_count,
+    remember=remember_count,
+    policy=Policy(),
+    faults=("ib_link_down",),
+    worker="fabric",
+    every_s=60.0,
+)
+CALM = (WORD, LOG)
+ALL = (WORD, DISK, DISK2, LOG, COUNT)
