@@ -43,8 +43,10 @@ async def run(argv: Sequence[str], timeout_s: float, environment: Mapping[str, s
         raise CommandMissing(f"{argv[0]}: not installed (looked in {env.get('PATH', 'no PATH')})")
     setpriv = shutil.which("setpriv")
     guard = (setpriv, "--pdeathsig", "KILL") if setpriv else ()
+    loop = asyncio.get_running_loop()
     try:
-        child = await asyncio.create_subprocess_exec(
+        child, listener = await loop.subprocess_exec(
+            _Listener,
             *guard,
             program,
             *argv[1:],
@@ -59,41 +61,46 @@ async def run(argv: Sequence[str], timeout_s: float, environment: Mapping[str, s
         raise CommandMissing(f"{argv[0]}: {error.strerror or error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            stdout, stderr = await _listen(child)
-            status = await child.wait()
+            await listener.ended
     except TimeoutError:
         raise TimeoutError(f"{argv[0]}: no answer after {timeout_s:g} s") from None
+    except OverflowError as error:
+        raise OverflowError(f"{argv[0]}: {error}") from None
     finally:
-        if child.returncode is None:
-            await _kill(child)
-    return Answer(status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+        if child.get_returncode() is None:
+            await _kill(child.get_pid(), listener)
+        child.close()
+    stdout, stderr = (bytes(listener.said[fd]).decode("utf-8", "replace") for fd in (1, 2))
+    return Answer(child.get_returncode() or 0, stdout, stderr)
 
 
-async def _listen(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    assert child.stdout is not None
-    assert child.stderr is not None
-    async with asyncio.TaskGroup() as group:
-        out = group.create_task(_read(child.stdout))
-        err = group.create_task(_read(child.stderr))
-    if out.result() is None or err.result() is None:
-        raise OverflowError(f"more than {OUTPUT_LIMIT_BYTES} bytes of output")
-    return out.result() or b"", err.result() or b""
+class _Listener(asyncio.SubprocessProtocol):
+    """`ended` is set when the child is dead and both its pipes are closed, `exited` when it is dead."""
+
+    def __init__(self) -> None:
+        self.said = {1: bytearray(), 2: bytearray()}
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.exited = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if self.ended.done():
+            return
+        self.said[fd] += data
+        if len(self.said[fd]) > OUTPUT_LIMIT_BYTES:
+            self.ended.set_exception(OverflowError(f"more than {OUTPUT_LIMIT_BYTES} bytes of output"))
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
-async def _read(stream: asyncio.StreamReader) -> bytes | None:
-    """All of it; None where it is more than the limit."""
-    said = bytearray()
-    while chunk := await stream.read(1 << 16):
-        said += chunk
-        if len(said) > OUTPUT_LIMIT_BYTES:
-            return None
-    return bytes(said)
-
-
-async def _kill(child: asyncio.subprocess.Process) -> None:
+async def _kill(pid: int, listener: _Listener) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
     # One in uninterruptible sleep is left to the kernel: waiting for it would stop all acting.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(KILL_WAIT_S):
-            await child.wait()
+            await listener.exited.wait()

@@ -59,7 +59,7 @@ def _requeue(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, policy
     turn.put_job(JobFacts(job.job, (*recent, (job.restarts, turn.now)), release_at, node.node, incident))
     turn.act(
         Action(
-            id=f"requeue-{job.job}-{job.restarts}",
+            id=f"requeue-{job.job}-{job.restarts}-{incident}",
             kind=ActionKind.REQUEUE,
             node=node.node,
             incident=incident,
@@ -87,7 +87,7 @@ def _say(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, capped: bo
 def _release(job: JobFacts) -> Action:
     restarts = job.requeued[-1][0] if job.requeued else 0
     return Action(
-        id=f"release-{job.job}-{restarts}",
+        id=f"release-{job.job}-{restarts}-{job.incident}",
         kind=ActionKind.RELEASE,
         node=job.node,
         incident=job.incident,

@@ -1,0 +1,255 @@
+"""What the pure policy promises whatever it is told, and which rule decides. Its stories are in tests/scenarios."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodetriage.checks.model import Severity
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller import policy
+from nodetriage.controller.rules import Authority, Limits, Policy, Response, Rule, load_policy, shipped_policy
+from nodetriage.controller.scheduler import JobView, NodeView
+from nodetriage.controller.state import (
+    Action,
+    ActionDone,
+    ActionKind,
+    ActionOutcome,
+    Event,
+    EventKind,
+    FleetState,
+    NodeEvent,
+    NodeState,
+    OperatorCommand,
+    SchedulerSeen,
+    Tick,
+    Transition,
+)
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+NODES = ("n1", "n2", "n3", "n4")
+FAULTS = {"gpu_off_bus": Severity.HIGH, "gpu_remap_pending": Severity.LOW, "gpu_xid_warning": Severity.WARNING}
+
+
+def told(event_id: int, node: str = "n1", kind: EventKind = EventKind.RAISED, **more: Any) -> NodeEvent:
+    given = {"boot_id": "b", "seq": event_id, "at": NOW, "check": "c", "part": "p", "fault": "gpu_off_bus"}
+    return NodeEvent(id=event_id, node=node, kind=kind, **{"severity": Severity.HIGH, **given, **more})
+
+
+def test_the_shipped_policy_is_what_the_code_has_by_default() -> None:
+    assert shipped_policy() == Policy()
+
+
+@pytest.mark.parametrize(
+    ("severity", "response"),
+    [
+        (Severity.HIGH, Response.DRAIN_AND_REQUEUE),
+        (Severity.LOW, Response.DRAIN_AFTER_JOB),
+        (Severity.WARNING, Response.RECORD),
+        (Severity.INFO, Response.RECORD),
+    ],
+)
+def test_by_default_the_severity_decides(severity: Severity, response: Response) -> None:
+    assert Policy().rule_for("gpu_off_bus", severity, ("main",), "h100").action is response
+
+
+def test_the_rule_that_says_most_decides_and_of_equals_the_later() -> None:
+    rules = (
+        Rule(Response.SHADOW, fault="gpu_off_bus"),
+        Rule(Response.DRAIN_AFTER_JOB, fault="gpu_off_bus", partition="debug"),
+        Rule(Response.RECORD, fault="gpu_off_bus", severity=Severity.LOW),
+        Rule(Response.DRAIN_AND_REQUEUE, fault="gpu_off_bus"),
+    )
+    chosen = Policy(rule=rules).rule_for
+    assert chosen("gpu_off_bus", Severity.HIGH, ("main",), "").action is Response.DRAIN_AND_REQUEUE
+    assert chosen("gpu_off_bus", Severity.HIGH, ("main", "debug"), "").action is Response.DRAIN_AFTER_JOB
+    assert chosen("gpu_off_bus", Severity.LOW, ("main",), "").action is Response.RECORD
+    assert chosen("mount_hung", Severity.LOW, ("main",), "").action is Response.DRAIN_AFTER_JOB
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("autority = 'act'", "autority: unknown key"),
+        ("authority = 'full'", "authority: expected one of"),
+        ("[severity]\nhi = 'record'", "unknown hi"),
+        ("[severity]\nhigh = 'reboot'", "severity.high: expected one of"),
+        ("[[rule]]\nfault = 'gpu_on_fire'\naction = 'record'", "no such fault: gpu_on_fire"),
+        ("[[rule]]\nfault = 'mount_hung'", "missing key: action"),
+        ("[[rule]]\naction = 'record'\nconfirm = 0", "confirm of at least 1"),
+        ("[brake]\nmax_percent = 101", "percentages from 0 to 100"),
+        ("[brake]\nmax_nodes = true", "max_nodes: expected a whole number"),
+    ],
+)
+def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_policy(path)
+    assert str(refused.value).startswith(str(path))
+    assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_policy_file_needs_only_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("[severity]\nlow = 'record'\n[brake]\nmax_nodes = 3\n")
+    loaded = load_policy(path)
+    assert loaded.severity == {**Policy().severity, "low": Response.RECORD}
+    assert loaded.brake == Limits(max_nodes=3)
+    assert replace(loaded, severity=Policy().severity, brake=Limits()) == Policy()
+
+
+def test_an_older_event_that_arrives_after_a_newer_one_changes_nothing() -> None:
+    state = policy.step(FleetState(), told(1, kind=EventKind.CLEARED, seq=9), NOW, Policy()).state
+    late = policy.step(state, told(2, kind=EventKind.RAISED, seq=5), NOW, Policy())
+    assert late.actions == ()
+    assert late.state.nodes["n1"].open_findings == ()
+    assert late.state.cursor == 2
+    again = policy.step(late.state, told(3, kind=EventKind.RAISED, seq=10), NOW, Policy())
+    assert [a.kind for a in again.actions] == [ActionKind.DRAIN]
+
+
+def test_an_event_of_an_earlier_boot_is_history_only() -> None:
+    late = policy.step(FleetState(), told(1, present=False), NOW, Policy())
+    assert late.actions == ()
+
+
+def test_a_fleet_that_adopts_through_burn_in_sends_a_failing_node_to_repair() -> None:
+    rules = Policy(adopt_as="burn_in")
+    asked = policy.step(FleetState(), told(1), NOW, rules)
+    (drain,) = asked.actions
+    done = policy.step(asked.state, ActionDone(drain, ActionOutcome.DONE), NOW, rules)
+    seen = [(t.before, t.after) for t in (*asked.transitions, *done.transitions)]
+    assert seen == [(None, "BurnIn"), ("BurnIn", "Repair")]
+
+
+def test_a_view_older_than_our_drain_is_no_sign_that_someone_resumed_the_node() -> None:
+    asked = policy.step(FleetState(), told(1), NOW, Policy())
+    drained = policy.step(asked.state, ActionDone(asked.actions[0], ActionOutcome.DONE), NOW, Policy()).state
+    stale = SchedulerSeen(NOW - timedelta(seconds=1), {"n1": NodeView("n1", "idle", partitions=("main",))})
+    assert policy.step(drained, stale, NOW + timedelta(seconds=1), Policy()).transitions == ()
+    fresh = replace(stale, read_at=NOW + timedelta(seconds=1))
+    assert policy.step(drained, fresh, NOW + timedelta(seconds=2), Policy()).transitions != ()
+
+
+@dataclass
+class Run:
+    """Feeds any events to the policy and acts like a scheduler that does what it is asked, in any order."""
+
+    rules: Policy
+    state: FleetState = field(default_factory=FleetState)
+    now: datetime = NOW
+    asked: list[Action] = field(default_factory=list)
+    open: list[Action] = field(default_factory=list)
+    moved: list[Transition] = field(default_factory=list)
+    events: int = 0
+
+    def take(self, event: Event) -> None:
+        before = self.state
+        step = policy.step(before, event, self.now, self.rules)
+        assert policy.step(before, event, self.now, self.rules) == step, "the same question has the same answer"
+        self.state = step.state
+        self.moved += step.transitions
+        self.asked += step.actions
+        self.open += [a for a in step.actions if a.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW)]
+        self.check(step.actions)
+
+    def check(self, actions: tuple[Action, ...]) -> None:
+        out = [n for n in self.state.nodes.values() if n.drain and not n.drain.theirs and n.drain.status != "wanted"]
+        assert len(out) <= max(self.rules.brake.max_nodes, 0)
+        assert len(self.state.admitted) <= self.rules.brake.max_drains_per_hour
+        for action in actions:
+            if action.kind is ActionKind.UNDRAIN:
+                drain = self.state.nodes[action.node].drain
+                assert drain is not None
+                assert not drain.theirs
+        for node in self.state.nodes.values():
+            worst = max((f.severity for f in node.open_findings), default=Severity.INFO)
+            if worst is Severity.HIGH and self.rules.authority is Authority.ACT:
+                assert node.drain is not None, "a high fault is never forgotten"
+
+
+NODE = st.sampled_from(NODES)
+JOBS = st.lists(
+    st.builds(
+        JobView,
+        job=st.sampled_from(["1", "2", "3_1"]),
+        state=st.sampled_from(["RUNNING", "SUSPENDED", "COMPLETING", "PENDING"]),
+        batch=st.booleans(),
+        requeueable=st.booleans(),
+        restarts=st.integers(0, 3),
+    ),
+    max_size=3,
+).map(tuple)
+MOVES: st.SearchStrategy[tuple[str, Any]] = st.one_of(
+    st.tuples(st.just("event"), st.tuples(NODE, st.sampled_from(EventKind), st.sampled_from(sorted(FAULTS)))),
+    st.tuples(st.just("done"), st.tuples(st.integers(0, 9), st.sampled_from(ActionOutcome), JOBS)),
+    st.tuples(st.just("wait"), st.sampled_from([0, 1, 700, 4000])),
+    st.tuples(st.just("see"), st.lists(st.tuples(NODE, st.sampled_from(["", "ours", "theirs"]), st.booleans()))),
+    st.tuples(st.just("undrain"), NODE),
+)
+
+
+def _event(run: Run, what: tuple[str, EventKind, str]) -> None:
+    node, kind, fault = what
+    run.events += 1
+    run.take(told(run.events, node, kind, fault=fault, severity=FAULTS[fault], at=run.now))
+
+
+def _done(run: Run, what: tuple[int, ActionOutcome, tuple[JobView, ...]]) -> None:
+    index, outcome, jobs = what
+    if run.open:
+        run.take(ActionDone(run.open.pop(index % len(run.open)), outcome, jobs=jobs))
+
+
+def _wait(run: Run, seconds: int) -> None:
+    run.now += timedelta(seconds=seconds)
+    run.take(Tick())
+
+
+def _see(run: Run, what: list[tuple[str, str, bool]]) -> None:
+    views = {}
+    for name, drained_by, busy in what:
+        node = run.state.nodes.get(name)
+        ours = f"nodetriage: f p [incident {node.drain.incident}]" if node and node.drain else "x"
+        reason = {"": "", "ours": ours, "theirs": "fan"}[drained_by]
+        flags = frozenset({"drain"} if drained_by else ())
+        views[name] = NodeView(name, "mixed" if busy else "idle", flags, reason, "olga", ("main",))
+    run.now += timedelta(seconds=1)
+    run.take(SchedulerSeen(run.now, views))
+
+
+def _undrain(run: Run, node: str) -> None:
+    run.take(OperatorCommand("undrain", node, "olga"))
+
+
+DO: dict[str, Callable[[Run, Any], None]] = {
+    "event": _event,
+    "done": _done,
+    "wait": _wait,
+    "see": _see,
+    "undrain": _undrain,
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(MOVES, max_size=40), st.integers(0, 4), st.integers(0, 6), st.sampled_from(Authority))
+def test_whatever_happens_the_brake_holds_and_each_run_of_a_job_is_requeued_once(
+    moves: list[tuple[str, Any]], max_nodes: int, per_hour: int, authority: Authority
+) -> None:
+    limits = Limits(per_hour, max_nodes, 100, 100, 100)
+    run = Run(Policy(authority=authority, brake=limits))
+    for verb, what in moves:
+        DO[verb](run, what)
+    deeds = Counter(a.id for a in run.asked if a.kind in (ActionKind.DRAIN, ActionKind.REQUEUE, ActionKind.UNDRAIN))
+    assert all(count == 1 for count in deeds.values())
+    if authority is not Authority.ACT:
+        assert not deeds
+    assert all(t.after is not NodeState.RETIRED for t in run.moved)

@@ -1,0 +1,203 @@
+"""Slurm's answers as values, and Slurm's absence, slowness, refusals and nonsense as errors. Real ones: tests/slurm."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodetriage.controller import commands
+from nodetriage.controller.reason import Ours, is_schedulers_own, parse_reason, reason_text
+from nodetriage.controller.scheduler import NodeView, NoScheduler, SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.slurm import Slurm
+from nodetriage.controller.slurm_text import JOB_FORMAT, NODE_FORMAT, Garbled, parse_jobs, parse_nodes
+
+# As sinfo and squeue of 22.05.8 and 24.11.5 printed them, with the separators as | and ;
+NODES = """n1|mixed+drain+not_responding|main|root|a
+b, c = d;
+n1|mixed+drain+not_responding|debug*|root|a
+b, c = d;
+n2|idle|main|Unknown|none;
+n3|down*|main|slurm|Not responding;
+n4|idle~+power_down|main|Unknown|none;
+"""
+AT = "2026-11-30T04:40:37"
+JOBS = f"""2|2|N/A|N/A|RUNNING|1|1|0|root|main|(null)|{AT}|{AT}|{AT}|2|cpu=2|gres:gpu:h100:4|n[1-2];
+10|3|2|N/A|SUSPENDED|1|0|4|ann|main|normal|{AT}|N/A|N/A|1|cpu=1,gres/gpu=8,gres/gpu:h100=8|N/A|n1;
+7|7|N/A|6|RUNNING|1|1|0|ann|main|(null)|{AT}|N/A|N/A|1|cpu=1|N/A|n2;
+6|6|N/A|6|RUNNING|1|1|1|ann|main|(null)|{AT}|N/A|N/A|1|cpu=1|gres/gpu:1|n1;
+12|12|N/A|N/A|RUNNING|0|1|0|ann|main|(null)|{AT}|N/A|N/A|1|cpu=1|N/A|n2;
+"""
+
+
+def printed(text: str) -> str:
+    return text.replace("|", "\x1f").replace(";\n", "\x1e\n")
+
+
+def test_a_node_is_seen_with_its_flags_apart_and_all_its_partitions() -> None:
+    seen = parse_nodes(printed(NODES))
+    assert seen["n1"] == NodeView(
+        "n1", "mixed", frozenset({"drain", "not_responding"}), "a\nb, c = d", "root", ("main", "debug")
+    )
+    assert seen["n2"] == NodeView("n2", "idle", partitions=("main",))
+    assert (seen["n3"].base, seen["n3"].down, seen["n3"].draining) == ("down", True, False)
+    assert (seen["n4"].base, seen["n4"].flags) == ("idle", {"power_down"})
+    assert {n: v.busy for n, v in seen.items()} == {"n1": True, "n2": False, "n3": False, "n4": False}
+
+
+def test_a_job_is_named_as_operators_write_it_and_a_het_job_is_one() -> None:
+    jobs = {j.job: j for j in parse_jobs(printed(JOBS))}
+    assert set(jobs) == {"2", "3_2", "6", "12"}
+    assert (jobs["2"].gpus, jobs["2"].node_count, jobs["2"].nodes) == (8, 2, "n[1-2]")
+    assert (jobs["3_2"].gpus, jobs["3_2"].requeueable, jobs["3_2"].restarts, jobs["3_2"].active) == (8, False, 4, True)
+    assert (jobs["6"].restarts, jobs["6"].nodes, jobs["6"].gpus) == (1, "n1", 1)
+    assert jobs["12"].batch is False
+    assert jobs["2"].started_at == datetime(2026, 11, 30, 4, 40, 37, tzinfo=UTC)
+    assert jobs["3_2"].started_at is None
+    assert (jobs["2"].qos, jobs["3_2"].qos) == ("", "normal")
+
+
+@pytest.mark.parametrize("parse", [parse_nodes, parse_jobs])
+@given(text=st.text(st.sampled_from("n1|;\n+*0aé")).map(printed))
+def test_nonsense_is_refused_and_never_half_believed(parse: Callable[[str], object], text: str) -> None:
+    if text.rpartition("\x1e\n")[2].strip():
+        with pytest.raises(Garbled, match="expected"):
+            parse(text)
+    else:
+        with contextlib.suppress(Garbled):
+            parse(text)
+
+
+@given(st.text(), st.text(st.characters(exclude_characters="\x1e"), min_size=1))
+def test_no_reason_can_pass_for_another_field(part: str, reason: str) -> None:
+    if "\x1f" in reason:
+        return
+    view = parse_nodes(f"n1\x1fidle+drain\x1fmain\x1fann\x1f{reason}\x1e\n")["n1"]
+    assert (view.base, view.partitions) == ("idle", ("main",))
+    ours = reason_text("gpu_off_bus", part, "261130-7")
+    assert "\n" not in ours
+    parsed = parse_reason(ours + " : reboot issued [root@2026-11-30T04:40:41]")
+    assert parsed is not None
+    assert (parsed.fault, parsed.incident) == ("gpu_off_bus", "261130-7")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "none", "nodetriage", "nodetriage: broken", "my nodetriage: f p [incident 1]", "Nodetriage: f p [incident 1]"],
+)
+def test_what_only_looks_like_ours_is_not(text: str) -> None:
+    assert parse_reason(text) is None
+
+
+def test_a_reason_of_ours_names_its_incident() -> None:
+    assert parse_reason("nodetriage: f 0000:3b:00.0 [incident 1-2]") == Ours("f", "0000:3b:00.0", "1-2")
+    assert is_schedulers_own("Not responding [slurm@2026-11-30T04:40:41]")
+    assert not is_schedulers_own("not my fan")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Callable[..., Slurm]:
+    """A Slurm whose every command is the given shell script."""
+
+    def make(script: str, timeout_s: float = 10) -> Slurm:
+        for name in ("sinfo", "squeue", "scontrol"):
+            path = tmp_path / name
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+        return Slurm(timeout_s=timeout_s, environment={"PATH": f"{tmp_path}:{os.defpath}"})
+
+    return make
+
+
+def test_missing_commands_are_said() -> None:
+    slurm = Slurm(environment={"PATH": "/nonexistent"})
+    with pytest.raises(SchedulerUnavailable, match="sinfo: not installed"):
+        asyncio.run(slurm.nodes())
+
+
+def test_a_command_that_may_not_be_run_is_said(tmp_path: Path) -> None:
+    (tmp_path / "sinfo").write_bytes(b"\x7fELF nonsense")
+    (tmp_path / "sinfo").chmod(0o755)
+    with pytest.raises(SchedulerUnavailable, match="sinfo"):
+        asyncio.run(Slurm(environment={"PATH": str(tmp_path)}).nodes())
+
+
+def test_a_slow_command_is_killed_with_all_it_started(programs: Callable[..., Slurm], tmp_path: Path) -> None:
+    slurm = programs(f"sleep 600 & echo $! > {tmp_path}/pid; wait", timeout_s=0.5)
+    began = time.monotonic()
+    with pytest.raises(SchedulerUnavailable, match=r"no answer after 0\.5 s"):
+        asyncio.run(slurm.nodes())
+    assert time.monotonic() - began < 5
+    grandchild = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")
+    deadline = time.monotonic() + 5
+    while grandchild.exists() and "State:\tZ" not in grandchild.read_text():
+        assert time.monotonic() < deadline, "the grandchild lives"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1", SchedulerUnavailable),
+        ("echo 'slurm_update error: Invalid node name specified' >&2; exit 1", SchedulerRefused),
+        ("echo 'slurm_update error: Invalid user id' >&2; exit 1", SchedulerRefused),
+        ("echo 'slurm_update error: Access/permission denied' >&2; exit 1", SchedulerRefused),
+        ("exit 139", SchedulerUnavailable),
+        ("echo '<html>502</html>'", SchedulerUnavailable),
+        ("head -c 3000 /dev/urandom", SchedulerUnavailable),
+    ],
+)
+def test_a_failing_command_is_an_error_and_never_an_empty_cluster(
+    programs: Callable[..., Slurm], script: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error) as raised:
+        asyncio.run(programs(script).nodes())
+    assert "sinfo" in str(raised.value)
+
+
+def test_a_flood_of_output_is_cut_off(programs: Callable[..., Slurm], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "OUTPUT_LIMIT_BYTES", 1 << 20)
+    with pytest.raises(SchedulerUnavailable, match="more than 1048576 bytes"):
+        asyncio.run(programs("cat /dev/zero").nodes())
+
+
+def test_what_is_asked_of_slurm(
+    programs: Callable[..., Slurm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINFO_FORMAT", "%all")
+    said = tmp_path / "said"
+    slurm = programs(f'printf "%s|" "${{0##*/}}" "$@" "$TZ" "$LC_ALL" "$SINFO_FORMAT" >> {said}; echo >> {said}')
+
+    async def all_verbs() -> None:
+        await slurm.nodes()
+        await slurm.jobs_on("n1")
+        await slurm.drain(["n1", "n2"], "nodetriage: f p [incident 1]")
+        await slurm.undrain("n1")
+        await slurm.requeue("3_1", hold=False)
+        await slurm.requeue("4", hold=True)
+        await slurm.release("4")
+
+    asyncio.run(all_verbs())
+    assert said.read_text().split("\n")[:-1] == [  # splitlines would split at the separators too
+        f"sinfo|-h|-a|-N|-O|{NODE_FORMAT}|UTC|C||",
+        f"squeue|-h|-a|-r|-w|n1|-O|{JOB_FORMAT}|UTC|C||",
+        "scontrol|update|nodename=n1,n2|state=drain|reason=nodetriage: f p [incident 1]|UTC|C||",
+        "scontrol|update|nodename=n1|state=undrain|UTC|C||",
+        "scontrol|requeue|Incomplete|3_1|UTC|C||",
+        "scontrol|requeuehold|Incomplete|4|UTC|C||",
+        "scontrol|release|4|UTC|C||",
+    ]
+
+
+def test_without_a_scheduler_there_is_nothing_to_see_and_nothing_is_done() -> None:
+    none = NoScheduler()
+    assert none.acts is False
+    assert asyncio.run(none.nodes()) == {}
+    with pytest.raises(SchedulerRefused, match="no scheduler"):
+        asyncio.run(none.drain(["n1"], "x"))
