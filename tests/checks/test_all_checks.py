@@ -131,7 +131,7 @@ def test_without_nvidia_parts_the_gpu_checks_are_skipped_and_say_why(hosts: Path
 def test_somebody_else_s_check_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_checks.py").write_text(
         "from nodetriage.checks.model import Check\n"
-        "CHECK = Check(name='other', read=lambda host: 1, judge=lambda now, before, policy: (), policy=None, faults=())\n"
+        "CHECK = Check(name='other', read=len, judge=lambda now, before, policy: (), policy=None, faults=())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
 

@@ -1,5 +1,7 @@
 """From lines of the kernel log to findings."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -131,6 +133,18 @@ def test_the_text_kept_as_evidence_is_cut() -> None:
     assert len(str(finding.evidence["text"])) == 200
 
 
+def test_a_milder_line_does_not_soften_a_fault_that_is_held() -> None:
+    fatal = xid(149, "NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x0 0x0 0x0 0x0)", 100.0)
+    notice = xid(149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 01 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)", 5_000.0)
+
+    (finding,) = found((notice,), history((fatal,)))
+
+    assert (finding.severity, finding.evidence["word"]) == (Severity.HIGH, "Fatal")
+    reset = xid(154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 900.0)
+    (anew,) = found((notice,), history((fatal,), (reset,)))
+    assert anew.severity is Severity.WARNING
+
+
 # What comes back
 
 
@@ -149,7 +163,9 @@ def test_a_fault_that_came_and_went_within_one_round_is_not_found() -> None:
     done = xid(154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 130.0)
 
     assert found((asked, done)) == []
-    assert [f.fault for f in found((done, asked))] == ["gpu_recovery_action"]
+    assert [f.fault for f in found((asked, done, replace(asked, at_s=140.0)))] == ["gpu_recovery_action"]
+    without_stamps = (replace(done, at_s=0.0), replace(asked, at_s=0.0))
+    assert [f.fault for f in found(without_stamps)] == ["gpu_recovery_action"]
 
 
 def test_power_smoothing_that_works_again_cancels_its_failure() -> None:

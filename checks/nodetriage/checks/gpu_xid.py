@@ -10,14 +10,9 @@ from dataclasses import dataclass
 from nodetriage.checks import xid_repeats
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Unavailable
 from nodetriage.checks.xid import KERNEL_PATTERN, parse
-from nodetriage.checks.xid_log import DAY_S, Entry, Seen, extend, see, uuids
+from nodetriage.checks.xid_log import DAY_S, Entry, Seen, ended, extend, live, see, uuids
 
 _NVIDIA = 0x10DE  # PCI vendor
-# A reset of the GPU, which ends with the driver's "no action needed", is the cure of these.
-_CURED_BY_RESET = (
-    "gpu_recovery_action", "gpu_ecc_uncorrectable", "gpu_ecc_uncontained", "gpu_ecc_contained",
-    "gpu_row_remap_pending", "gpu_gsp_timeout", "gpu_context_switch_timeout", "gpu_nvlink_error", "gpu_xid_fatal",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +40,16 @@ def read(host: Host) -> tuple[Entry, ...]:
 def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Policy) -> Iterator[Finding]:
     """One finding a device and fault that the new lines show; what a later line takes back is not reported."""
     earlier, new = see(before or ()), see(now)
-    over = _ended(new)
-    groups: dict[tuple[str, str], list[Seen]] = {}
-    for index, seen in enumerate(new):
-        key = (seen.line.part, seen.worth.fault)
-        if not seen.worth.over and index > over.get(key, -1):
-            groups.setdefault(key, []).append(seen)
-    names = uuids((*(before or ()), *now))
-    for (part, fault), group in groups.items():
-        worst = max(group, key=lambda s: s.worth.severity)  # of equals the first: later ones are its echo
-        same = [s for s in (*earlier, *group) if (s.line.part, s.worth.fault) == (part, fault)]
-        count = sum(s.entry.lines for s in xid_repeats.bursts(same, policy.burst_gap_s)[-1])
-        yield Finding(part, fault, worst.worth.severity, _evidence(worst, group, count, names.get(part)))
+    names, fresh = uuids((*(before or ()), *now)), {id(seen) for seen in new}
+    for (part, fault), group in live([*earlier, *new]).items():
+        news = [seen for seen in group if id(seen) in fresh]
+        if not news:
+            continue
+        worst = max(news, key=lambda s: s.worth.severity)  # of equals the first: later ones are its echo
+        # A milder line does not soften a fault that is still held.
+        gravest = max((worst, *group), key=lambda s: s.worth.severity)
+        count = sum(s.entry.lines for s in xid_repeats.bursts(group, policy.burst_gap_s)[-1])
+        yield Finding(part, fault, gravest.worth.severity, _evidence(gravest, news, count, names.get(part)))
     yield from xid_repeats.judge(
         earlier, new, policy.burst_gap_s, policy.repeat_window_s, policy.repeats, policy.warning_repeats
     )
@@ -64,7 +57,7 @@ def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Poli
 
 def clears(now: tuple[Entry, ...], before: tuple[Entry, ...] | None) -> Iterable[tuple[str, str]]:
     """What the new lines take back: Xid 154 with value 0, and 162, which says that 163 is over."""
-    return _ended(see(now))
+    return ended(see(now))
 
 
 def remember(before: tuple[Entry, ...] | None, now: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -72,24 +65,14 @@ def remember(before: tuple[Entry, ...] | None, now: tuple[Entry, ...]) -> tuple[
     return extend(before or (), now)
 
 
-def _ended(new: list[Seen]) -> dict[tuple[str, str], int]:
-    """(part, fault) that a line takes back, with the place of that line among the new ones."""
-    ended = {}
-    for index, seen in enumerate(new):
-        if seen.worth.over:
-            faults = _CURED_BY_RESET if seen.worth.fault == "gpu_recovery_action" else (seen.worth.fault,)
-            ended.update({(seen.line.part, fault): index for fault in faults})
-    return ended
-
-
-def _evidence(worst: Seen, group: list[Seen], count: int, uuid: str | None) -> dict[str, Scalar]:
+def _evidence(worst: Seen, news: list[Seen], count: int, uuid: str | None) -> dict[str, Scalar]:
     line = worst.line
     known = {
         "sxid" if line.kind == "sxid" else "xid": line.code,
         "text": line.rest[:200], "pid": line.pid, "process": line.process, "mig": line.mig, "uuid": uuid,
         "at_boot_s": round(worst.entry.at_s, 3),
     }  # fmt: skip
-    qualifiers = {k: v for s in reversed(group) for k, v in s.worth.evidence.items()}
+    qualifiers = {k: v for s in reversed(news) for k, v in s.worth.evidence.items()}
     found: dict[str, Scalar] = {k: v for k, v in known.items() if v is not None}
     return {**found, **qualifiers, **worst.worth.evidence, "count": count}
 

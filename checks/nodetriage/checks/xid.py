@@ -7,7 +7,7 @@ shape depends on the tool and the locale.
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
@@ -132,10 +132,13 @@ def _address(pci: str) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
 
-def records(log: str) -> Iterator[str]:
-    """The records of a pasted log: one a line, but the three lines of the driver's probe message together."""
+def records(log: str | Iterable[str]) -> Iterator[str]:
+    """The records of a pasted log: one a line, but the three lines of the driver's probe message together.
+
+    Given lines without their ends, it gives each record as soon as its end is seen.
+    """
     held: list[str] = []
-    for line in log.splitlines():
+    for line in log.splitlines() if isinstance(log, str) else log:
         if "NVRM: The NVIDIA GPU" in line:
             yield from ["\n".join(held)] if held else []
             held = [line]

@@ -10,6 +10,11 @@ DAY_S = 86_400.0
 # Lines of one kind on one device that are closer than this are remembered as one: a storm must not grow the memory.
 _MERGE_S = 60.0
 _MOST = 2_000
+# A reset of the GPU, which ends with the driver's "no action needed", is the cure of these.
+_CURED_BY_RESET = (
+    "gpu_recovery_action", "gpu_ecc_uncorrectable", "gpu_ecc_uncontained", "gpu_ecc_contained",
+    "gpu_row_remap_pending", "gpu_gsp_timeout", "gpu_context_switch_timeout", "gpu_nvlink_error", "gpu_xid_fatal",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,26 @@ def see(entries: Iterable[Entry]) -> list[Seen]:
         worth = assess(line) if line else None
         if line and worth:
             found.append(Seen(entry, line, worth))
+    return found
+
+
+def ended(lines: list[Seen]) -> dict[tuple[str, str], tuple[float, int]]:
+    """(part, fault) that a line takes back, with when (and, for logs without stamps, where) it did so last."""
+    found = {}
+    for index, seen in enumerate(lines):
+        if seen.worth.over:
+            faults = _CURED_BY_RESET if seen.worth.fault == "gpu_recovery_action" else (seen.worth.fault,)
+            found.update({(seen.line.part, fault): (seen.entry.ended_s, index) for fault in faults})
+    return found
+
+
+def live(lines: list[Seen]) -> dict[tuple[str, str], list[Seen]]:
+    """The lines by part and fault, without those that a later one took back."""
+    over, found = ended(lines), dict[tuple[str, str], list[Seen]]()
+    for index, seen in enumerate(lines):
+        key = (seen.line.part, seen.worth.fault)
+        if not seen.worth.over and (seen.entry.ended_s, index) > over.get(key, (-1.0, -1)):
+            found.setdefault(key, []).append(seen)
     return found
 
 
