@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from nodetriage.agent.kmsg import KernelLog, Overrun, believed, parse, replay, whole_log
 from nodetriage.checks.model import KernelRecord
 
+needs_kmsg = pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK | os.W_OK), reason="/dev/kmsg: needs root")
+
 XID = "NVRM: Xid (PCI:0000:3a:00): 79, GPU has fallen off the bus."
 
 
@@ -171,6 +173,7 @@ def test_a_pty_gives_a_record_a_line(opened: Callable[..., KernelLog]) -> None:
 
 
 @pytest.mark.kmsg
+@needs_kmsg
 def test_a_line_written_to_the_real_log_is_read_and_not_believed(opened: Callable[..., KernelLog]) -> None:
     mark = f"nodetriage test {uuid.uuid4()}"
     log = opened("/dev/kmsg")
@@ -194,30 +197,35 @@ def test_a_line_written_to_the_real_log_is_read_and_not_believed(opened: Callabl
     assert not any(isinstance(r, Overrun) for r in again)
 
 
+@needs_kmsg
 def test_records_that_the_kernel_overwrote_are_counted(opened: Callable[..., KernelLog]) -> None:
     log = fake_kmsg(opened, [b"6,10,0,-;a\n", OSError(errno.EPIPE, ""), b"6,15,0,-;b\n"])
 
     assert log.read() == [KernelRecord(10, 0, 6, "a"), Overrun(4), KernelRecord(15, 0, 6, "b")]
 
 
+@needs_kmsg
 def test_an_overrun_before_the_first_record_is_told_without_a_number(opened: Callable[..., KernelLog]) -> None:
     log = fake_kmsg(opened, [OSError(errno.EPIPE, ""), b"6,15,0,-;b\n"])
 
     assert log.read() == [Overrun(0), KernelRecord(15, 0, 6, "b")]
 
 
+@needs_kmsg
 def test_records_lost_while_no_agent_ran_are_counted(opened: Callable[..., KernelLog]) -> None:
     log = fake_kmsg(opened, [b"6,15,0,-;b\n"], after_seq=4)
 
     assert log.read() == [Overrun(10), KernelRecord(15, 0, 6, "b")]
 
 
+@needs_kmsg
 def test_a_record_too_long_for_the_buffer_is_one_lost_and_the_next_is_read(opened: Callable[..., KernelLog]) -> None:
     log = fake_kmsg(opened, [b"6,10,0,-;a\n", OSError(errno.EINVAL, ""), b"6,12,0,-;b\n"])
 
     assert log.read() == [KernelRecord(10, 0, 6, "a"), Overrun(1), KernelRecord(12, 0, 6, "b")]
 
 
+@needs_kmsg
 def test_any_other_error_reaches_the_caller(opened: Callable[..., KernelLog]) -> None:
     with pytest.raises(PermissionError):
         fake_kmsg(opened, [OSError(errno.EPERM, "")]).read()

@@ -1,5 +1,7 @@
 """Kernel logs as people paste them."""
 
+import io
+from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
 
@@ -14,12 +16,16 @@ DATA = Path(__file__).with_name("data")
 XID = "NVRM: Xid (PCI:0000:3a:00): 79, pid=1582259, name=python3, GPU has fallen off the bus."
 
 
-def found_in(log: str | bytes) -> list[tuple[object, ...]]:
-    return [astuple(f)[:7] for f in triage(log.encode() if isinstance(log, str) else log)]
+def found_in(log: str) -> list[tuple[object, ...]]:
+    return [astuple(f)[:7] for f in triage(io.BytesIO(log.encode()))]
+
+
+def saved(name: str) -> io.BytesIO:
+    return io.BytesIO((DATA / name).read_bytes())
 
 
 def test_a_real_log_of_a_gsp_timeout_gives_each_of_its_lines() -> None:
-    found = list(triage((DATA / "gsp-timeout.dmesg-t.log").read_bytes()))
+    found = list(triage(saved("gsp-timeout.dmesg-t.log")))
 
     assert {f.code for f in found} == {119}
     assert {f.pci for f in found} == {"0000:9b:00"}
@@ -30,14 +36,14 @@ def test_a_real_log_of_a_gsp_timeout_gives_each_of_its_lines() -> None:
 
 
 def test_a_real_log_of_a_job_s_own_error_is_no_more_than_information() -> None:
-    found = list(triage((DATA / "graphics-exception.dmesg-iso.log").read_bytes()))
+    found = list(triage(saved("graphics-exception.dmesg-iso.log")))
 
     assert [(f.line, f.code, f.severity) for f in found] == [(n, 13, Severity.INFO) for n in (1, 2, 3, 4)]
 
 
 def test_a_log_without_faults_gives_nothing() -> None:
-    assert list(triage((DATA / "quiet.kmsg.log").read_bytes())) == []
-    assert list(triage(b"")) == []
+    assert list(triage(saved("quiet.kmsg.log"))) == []
+    assert list(triage([])) == []
 
 
 @pytest.mark.parametrize(
@@ -72,16 +78,24 @@ def test_a_message_of_three_lines_is_one_record_raw_or_pasted() -> None:
     assert found_in(f"a\n{raw}\n{XID}") == [(2, *expected), (3, 79, "xid", "0000:3a:00", 1582259, "python3", 4)]
 
 
+def test_a_fault_is_told_before_the_log_ends() -> None:
+    def log() -> Iterator[bytes]:
+        yield XID.encode() + b"\n"
+        raise AssertionError("read on before the first fault was given")
+
+    assert next(triage(log())).code == 79
+
+
 @given(st.binary(max_size=400), st.sampled_from([b"\n", b"\x0c\n", b"\xe2\x80\xa8\n", b"\x85\n"]))
 def test_garbage_neither_stops_it_nor_hides_the_next_line(garbage: bytes, end: bytes) -> None:
-    found = list(triage(garbage + end + XID.encode() + b"\n"))
+    found = list(triage(io.BytesIO(garbage + end + XID.encode() + b"\n")))
 
     assert found[-1].code == 79
     assert found[-1].line == (garbage + end).count(b"\n") + 1
 
 
 def test_the_json_of_a_record_has_exactly_the_keys_of_the_contract() -> None:
-    (found,) = map(as_json, triage(XID.encode()))
+    (found,) = map(as_json, triage([XID.encode()]))
 
     assert set(found) == {"line", "code", "kind", "pci", "pid", "process", "severity", "fault", "advice"}
     assert (found["severity"], found["fault"]) == ("high", "gpu_off_bus")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 if TYPE_CHECKING:
     from nodetriage.agent.config import AgentSettings
@@ -155,20 +155,29 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _dmesg(arguments: argparse.Namespace) -> int:
-    from nodetriage.agent import report, triage
-
+    if arguments.file == "-":
+        return _triage(sys.stdin.buffer, arguments.json)
     try:
-        log = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
+        with Path(arguments.file).open("rb") as log:
+            return _triage(log, arguments.json)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"nodetriage: {arguments.file}: {error.strerror}", file=sys.stderr)
         return UNKNOWN
+
+
+def _triage(log: BinaryIO, as_json: bool) -> int:
+    """Prints each fault when it is read, so that `dmesg --follow | nodetriage dmesg` works."""
+    from nodetriage.agent import report, triage
+
     worst, told = None, set()
     for fault in triage.triage(log):
         worst = max(worst or fault.severity, fault.severity)
-        if arguments.json:
-            print(json.dumps(triage.as_json(fault)))
+        if as_json:
+            print(json.dumps(triage.as_json(fault)), flush=True)
         else:
-            _print(triage.as_text(fault, fault.advice not in told, _colour()))
+            print("\n".join(triage.as_text(fault, fault.advice not in told, _colour())), flush=True)
             told.add(fault.advice)
     return report.code_of(worst)
 

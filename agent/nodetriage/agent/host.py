@@ -94,6 +94,7 @@ class Host:
 
     def exists(self, path: str | PurePosixPath) -> bool:
         name = str(path)
+        self._announce(f"stat {name}")
         try:
             os.stat(self._machine.locate(name))
         except OSError as error:
@@ -112,6 +113,7 @@ class Host:
         return data.decode("utf-8", "replace").rstrip()
 
     def link(self, path: str | PurePosixPath) -> PurePosixPath:
+        self._announce(f"readlink {path}")
         folder, name = os.path.split(str(path))
         try:
             target = os.readlink(os.path.join(self._machine.locate(folder or "/"), name))

@@ -94,6 +94,7 @@ class Library:
         self._bus = bus
         self._clock = clock
         self._ready = False
+        self._count = -1
         self._known: dict[int, Gpu] = {}  # index -> its last names, for the day it does not answer
         self._last: tuple[float, frozenset[str], tuple[Gpu, ...]] | None = None
 
@@ -127,6 +128,7 @@ class Library:
             raise NvmlError(f"NVML: {error}") from error
 
     def _forget(self) -> None:
+        self._known.clear()
         if self._ready:
             self._ready = False
             try:
@@ -144,6 +146,9 @@ class Library:
             self._ready = True
         self._announce("nvmlDeviceGetCount")
         count = pynvml.nvmlDeviceGetCount()
+        if count != self._count:
+            self._known.clear()  # the numbers have moved
+            self._count = count
         return tuple(self._gpu(index, count, apart) for index in range(count))
 
     def _no_start(self, error: pynvml.NVMLError) -> tuple[Gpu, ...]:

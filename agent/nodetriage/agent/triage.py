@@ -2,7 +2,8 @@
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,23 +31,29 @@ class Fault:
     advice: str
 
 
-def triage(log: bytes) -> Iterator[Fault]:
-    """The faults in a log, in its order. Never raises: what is no fault is ignored."""
-    lines = list(_lines(log))
-    at = 0
-    for record in xid.records("\n".join(text for _, text in lines)):
-        number = lines[at][0] if at < len(lines) else 0
-        at += record.count("\n") + 1
-        found = _fault(number, record)
+def triage(log: Iterable[bytes]) -> Iterator[Fault]:
+    """The faults in the lines of a log, each as soon as it is read. Never raises: what is no fault is ignored."""
+    numbers: deque[int] = deque()  # of the lines that are read and not yet in a record
+
+    def texts() -> Iterator[str]:
+        for number, text in _lines(log):
+            numbers.append(number)
+            yield text
+
+    for record in xid.records(texts()):
+        first = numbers.popleft()
+        for _ in range(record.count("\n")):
+            numbers.popleft()
+        found = _fault(first, record)
         if found is not None:
             yield found
 
 
-def _lines(log: bytes) -> Iterator[tuple[int, str]]:
+def _lines(log: Iterable[bytes]) -> Iterator[tuple[int, str]]:
     """Number and text of each line; a raw record of /dev/kmsg becomes the lines that it holds."""
-    for number, line in enumerate(log.split(b"\n"), 1):
+    for number, line in enumerate(log, 1):
         raw = kmsg.parse(line.lstrip())
-        text = raw.text if raw is not None else line.decode("utf-8", "replace")
+        text = raw.text if raw is not None else line.rstrip(b"\n").decode("utf-8", "replace")
         for part in text.translate(_NO_BREAKS).split("\n"):
             yield number, part
 
