@@ -66,6 +66,11 @@ class Host:
         other._records = records
         return other
 
+    def quarantine(self, addresses: frozenset[str]) -> None:
+        """GPUs that NVML is not to be asked about from now on: after Xid 79, 119 or 120 each call may hang for ever."""
+        if isinstance(self._machine, Running):
+            self._machine.quarantined = addresses
+
     @property
     def is_tree(self) -> bool:
         """Whether this is a recorded machine: nothing in it can hang."""
@@ -166,10 +171,9 @@ class Host:
 class Running:
     """The machine that this process runs on."""
 
-    def __init__(self, announce: Announce, quarantined: frozenset[str] = frozenset()) -> None:
+    def __init__(self, announce: Announce) -> None:
         self._announce = announce
-        self.quarantined = quarantined  # PCI addresses of GPUs that NVML must not be asked about
-        self.accept_user_records = False
+        self.quarantined: frozenset[str] = frozenset()  # PCI addresses
         self._nvml: Library | None = None
 
     def locate(self, path: str) -> str:
@@ -199,7 +203,7 @@ class Running:
         from nodetriage.agent import kmsg
 
         self._announce("read /dev/kmsg")
-        return kmsg.whole_log("/dev/kmsg", self.accept_user_records)
+        return kmsg.whole_log("/dev/kmsg")
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         from nodetriage.agent import commands

@@ -94,7 +94,8 @@ async def on_this_machine(
             return await workers.run(check)
         if isinstance(log, OSError):
             outcome = Outcome.SKIPPED if isinstance(log, FileNotFoundError) else Outcome.BROKEN
-            return Result(check.name, outcome, why=f"{settings.kernel_log.path}: {log.strerror}")
+            hint = ": run it as root" if isinstance(log, PermissionError) else ""
+            return Result(check.name, outcome, why=f"{settings.kernel_log.path}: {log.strerror}{hint}")
         mine = Host("/", records=log, pattern=check.kernel_pattern).kernel_log()
         return await workers.run(check, mine)
 
