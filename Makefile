@@ -1,7 +1,7 @@
 # `make run` and `make test` do all the set-up that they need; both are safe to repeat.
 PY := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test format lock proto setup
+.PHONY: help run test format docs lock proto setup
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,6 +17,8 @@ test: setup ## lint, types, layers, generated stubs, tests (ARGS="-k word" for s
 	$(PY) -m pytest $(ARGS)
 format: setup ## format the code, mend what ruff can mend
 	.venv/bin/ruff check --fix-only . && .venv/bin/ruff format .
+docs: setup ## rewrite the pages that are made from the code
+	$(PY) scripts/reference.py && $(PY) -m nodetriage.checks.document >docs/faults.md
 proto: setup ## regenerate the stubs of health.proto
 	scripts/proto.sh
 lock: setup ## bring requirements.lock up to pyproject.toml (ARGS=--upgrade for newer versions)

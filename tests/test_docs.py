@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import reference
 
-from nodetriage.checks import ALL
+from nodetriage.checks import ALL, document
 from nodetriage.checks.faults import faults
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,3 +51,19 @@ def test_every_fault_is_described() -> None:
     text = page("docs/faults.md")
 
     assert [code for code in faults() if f"`{code}`" not in text] == []
+
+
+def test_the_pages_about_settings_and_faults_are_what_the_code_says() -> None:
+    assert page("docs/settings.md") == reference.settings_page(), "run make docs"
+    assert page("docs/faults.md") == document.page(), "run make docs"
+
+
+@pytest.mark.parametrize("program", ["nodetriage", "nodetriagectl"])
+def test_every_verb_and_option_is_in_the_page_about_commands(program: str) -> None:
+    text = page("docs/commands.md")
+
+    for verb in reference.verbs(program):
+        section = re.search(rf"^### `{program} {verb}`\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+        assert section, f"docs/commands.md has no section {program} {verb}: run make docs"
+        options = set(re.findall(r"--[a-z][a-z-]+", reference.told(program, verb)))
+        assert [o for o in options if o not in section[1]] == []

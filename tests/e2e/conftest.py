@@ -33,14 +33,20 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def fleet(cluster: SlurmCluster, folder: Path) -> Iterator[Fleet]:
-    """A running controller that acts on `cluster`, and no agents yet."""
+def idle_fleet(cluster: SlurmCluster, folder: Path) -> Iterator[Fleet]:
+    """A fleet that acts on `cluster`; nothing of it runs yet."""
     fleet = Fleet(folder, cluster.env, policy=NO_BRAKE)
     try:
-        fleet.start_controller()
         yield fleet
     finally:
         fleet.close()
+
+
+@pytest.fixture
+def fleet(idle_fleet: Fleet) -> Fleet:
+    """A running controller that acts on `cluster`, and no agents yet."""
+    idle_fleet.start_controller()
+    return idle_fleet
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A small fleet of the real programs: one controller, and on each node an agent with a kernel log of its own."""
 
+import contextlib
 import json
+import sqlite3
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,15 +83,19 @@ class Fleet:
         self.env = env
         self.address = f"unix:{folder}/c.sock"
         self.agents: dict[str, Agent] = {}
-        self.controller: Program | None = None
+        self._controller: Program | None = None
         (folder / "policy.toml").write_text(policy)
-        (folder / "controller.toml").write_text(
-            f'[controller]\nlisten = "{self.address}"\nstate_dir = "{folder}/controller"\n{settings}'
-        )
+        own = f'listen = "{self.address}"\nstate_dir = "{folder}/controller"\nheartbeat_every_s = 0\n'
+        (folder / "controller.toml").write_text(f"[controller]\n{own}{settings}")
+
+    @property
+    def controller(self) -> Program:
+        assert self._controller, "the controller has not been started"
+        return self._controller
 
     def start_controller(self, die_at: str = "", wait: bool = True) -> None:
         argv = (NODETRIAGECTL, "controller", "--config", str(self.folder / "controller.toml"))
-        self.controller = Program(self.folder / "controller.log", *argv, env=self.env, die_at=die_at)
+        self._controller = Program(self.folder / "controller.log", *argv, env=self.env, die_at=die_at)
         if wait:
             wait_until((self.folder / "c.sock").exists, START_LIMIT_S, "the controller listens")
 
@@ -97,11 +103,29 @@ class Fleet:
         """A new node's agent, started, and known to the controller."""
         agent = self.agents[node] = Agent(self.folder / node, node, self.address, settings)
         agent.start()
-        wait_until(lambda: node in self.known(), START_LIMIT_S, f"the controller knows {node}")
+        wait_until(lambda: agent.status()["controller"]["connected"], START_LIMIT_S, f"{node} is connected")
         return agent
 
-    def known(self) -> set[str]:
-        return {row["node"] for row in self.ctl("nodes")}
+    def history(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """Rows of the controller's database, as they are on disk."""
+        file = f"file:{self.folder}/controller/history.sqlite?mode=ro"
+        with contextlib.closing(sqlite3.connect(file, uri=True, timeout=10)) as database:
+            return database.execute(query, values).fetchall()
+
+    def raised(self, node: str, fault: str) -> int:
+        """How often the controller was told that a fault is there."""
+        query = "SELECT count(*) FROM events WHERE node = ? AND fault = ? AND kind = 1"
+        return int(self.history(query, node, fault)[0][0])
+
+    def gaps(self) -> list[tuple[Any, ...]]:
+        """Nodes and boots of which an event is missing: their numbers go from 1 without a gap."""
+        return self.history(
+            "SELECT node, boot_id, count(*), max(seq) FROM events GROUP BY node, boot_id HAVING count(*) != max(seq)"
+        )
+
+    def actions(self) -> list[tuple[Any, ...]]:
+        """(kind, node, job, status, outcome), oldest first."""
+        return self.history("SELECT kind, node, job, status, outcome FROM actions ORDER BY decided_us")
 
     def ctl(self, *argv: str) -> Any:
         """What a command of nodetriagectl prints as JSON."""
@@ -114,5 +138,5 @@ class Fleet:
     def close(self) -> None:
         for agent in self.agents.values():
             agent.close()
-        if self.controller and self.controller.status is None:
-            self.controller.kill()
+        if self._controller and self._controller.status is None:
+            self._controller.kill()

@@ -47,10 +47,13 @@ class FreezableMount:
     def thaw(self) -> None:
         _run("fsfreeze", "--unfreeze", str(self._disk))
 
-    def close(self) -> None:
-        """Frees whoever waits for the mount, and takes everything down."""
+    def thaw_if_frozen(self) -> None:
         with contextlib.suppress(RuntimeError):
             self.thaw()
+
+    def close(self) -> None:
+        """Frees whoever waits for the mount, and takes everything down."""
+        self.thaw_if_frozen()
         with contextlib.suppress(RuntimeError):
             _run("fusermount3", "-u", "-z", str(self.point))
         self._server.stop()
