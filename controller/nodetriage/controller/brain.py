@@ -204,7 +204,7 @@ class Brain:
 
     async def _try(self, intent: ledger.Intent) -> None:
         action = intent.action
-        if why := self._unwanted(action):
+        if action.kind is ActionKind.UNDRAIN and (why := await self._called_off(action)):
             await self._store.write(lambda c: ledger.cancel(c, action, why, self._clock()))
             log.info("action cancelled", action=action.id, why=why)
             return
@@ -231,10 +231,9 @@ class Brain:
         log.warning("action not done", action=intent.action.id, why=str(error), again_in_s=wait_s)
         await self._store.write(lambda c: ledger.retry(c, intent.action, str(error), at))
 
-    def _unwanted(self, action: Action) -> str:
-        """Why a recorded action is not to be done any more; "" if it is."""
-        if action.kind is not ActionKind.UNDRAIN:
-            return ""
+    async def _called_off(self, action: Action) -> str:
+        """Why a recorded undrain is not to be done any more; "" if it is."""
+        await self._post(Tick())  # the step that recorded it may not have ended yet
         node = self._state.nodes.get(action.node)
         drain = node.drain if node else None
         if drain and drain.incident == action.incident and drain.status is DrainStatus.RETURNING:

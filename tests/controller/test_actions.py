@@ -1,0 +1,128 @@
+"""An action looks, acts and looks again: done is what the scheduler shows."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from fake_slurm import FakeSlurm
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller.actions import perform
+from nodetriage.controller.scheduler import SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.state import Action, ActionKind, ActionOutcome
+
+DRAIN = Action("d", ActionKind.DRAIN, "n1", "i-1", "gpu_off_bus", "GPU-1", Severity.HIGH)
+OURS = "nodetriage: gpu_off_bus GPU-1 [incident i-1]"
+UNDRAIN = replace(DRAIN, id="u", kind=ActionKind.UNDRAIN)
+REQUEUE = replace(DRAIN, id="r", kind=ActionKind.REQUEUE, job="11")
+
+
+class Deaf(FakeSlurm):
+    """Takes every word and does nothing."""
+
+    async def drain(self, nodes: object, reason: str) -> None:
+        self.said.append("drain")
+
+    async def undrain(self, node: str) -> None:
+        self.said.append("undrain")
+
+    async def requeue(self, job: str, *, hold: bool) -> None:
+        self.said.append("requeue")
+
+
+def test_a_drain_gives_back_the_jobs_that_were_there_when_the_door_was_shut() -> None:
+    slurm = FakeSlurm("n1")
+    slurm.place("11", "n1")
+    done = asyncio.run(perform(DRAIN, slurm))
+    assert (done.outcome, [j.job for j in done.jobs]) == (ActionOutcome.DONE, ["11"])
+    assert slurm.said == [f"drain n1 {OURS!r}"]
+
+
+def test_a_drain_that_was_done_before_is_found_and_not_repeated() -> None:
+    slurm = FakeSlurm("n1")
+    slurm.set_drain("n1", OURS + " : reboot issued", "root")
+    assert asyncio.run(perform(DRAIN, slurm)).outcome is ActionOutcome.DONE
+    assert slurm.said == []
+
+
+@pytest.mark.parametrize("reason", ["fan", "", "nodetriage: gpu_off_bus GPU-1 [incident i-2]"])
+def test_another_drain_stays_as_it_is_and_is_not_ours(reason: str) -> None:
+    slurm = FakeSlurm("n1")
+    slurm.set_drain("n1", reason, "olga")
+    before = slurm.views["n1"]
+    assert asyncio.run(perform(DRAIN, slurm)).outcome is ActionOutcome.THEIRS
+    assert asyncio.run(perform(UNDRAIN, slurm)).outcome is ActionOutcome.THEIRS
+    assert (slurm.views["n1"], slurm.said) == (before, [])
+
+
+@pytest.mark.parametrize(("reason", "outcome"), [("Not responding", ActionOutcome.DONE), ("bad", ActionOutcome.THEIRS)])
+def test_a_down_node_is_drained_unless_a_person_set_it_down(reason: str, outcome: ActionOutcome) -> None:
+    slurm = FakeSlurm("n1")
+    slurm.views["n1"] = replace(slurm.views["n1"], base="down", reason=reason, reason_by="x")
+    assert asyncio.run(perform(DRAIN, slurm)).outcome is outcome
+
+
+def test_what_the_scheduler_does_not_show_is_not_done() -> None:
+    slurm = Deaf("n1", "n2")
+    slurm.place("11", "n1")
+    slurm.set_drain("n2", OURS, "root")
+    for action in (DRAIN, REQUEUE, replace(UNDRAIN, node="n2")):
+        with pytest.raises(SchedulerUnavailable, match="after the"):
+            asyncio.run(perform(action, slurm))
+    assert slurm.said == ["drain", "requeue", "undrain"]
+
+
+def test_a_job_is_requeued_once() -> None:
+    slurm = FakeSlurm("n1", "n2")
+    slurm.place("11", "n1")
+    assert asyncio.run(perform(REQUEUE, slurm)).outcome is ActionOutcome.DONE
+    slurm.place("11", "n2", restarts=1)  # it runs again, elsewhere
+    assert asyncio.run(perform(REQUEUE, slurm)).outcome is ActionOutcome.GONE
+    assert slurm.said == ["requeue 11"]
+    assert slurm.held["11"].state == "RUNNING"
+
+
+def test_a_job_that_ended_or_is_unknown_is_left_alone() -> None:
+    slurm = FakeSlurm("n1")
+    assert asyncio.run(perform(REQUEUE, slurm)).text == "the scheduler no longer knows it"
+    slurm.place("11", "n1")
+    slurm.end("11")
+    assert asyncio.run(perform(REQUEUE, slurm)).text == "it is COMPLETED"
+    assert slurm.said == []
+
+
+def test_a_job_that_slurm_will_not_requeue_is_said() -> None:
+    slurm = FakeSlurm("n1")
+    slurm.place("11", "n1", batch=False)
+    done = asyncio.run(perform(REQUEUE, slurm))
+    assert (done.outcome, "Only batch jobs" in done.text) == (ActionOutcome.REFUSED, True)
+
+
+def test_an_undrain_lifts_our_own_and_finds_it_lifted() -> None:
+    slurm = FakeSlurm("n1")
+    slurm.set_drain("n1", OURS, "root")
+    assert asyncio.run(perform(UNDRAIN, slurm)).outcome is ActionOutcome.DONE
+    assert asyncio.run(perform(UNDRAIN, slurm)).outcome is ActionOutcome.GONE
+    assert slurm.said == ["undrain n1"]
+
+
+def test_only_a_waiting_job_is_released() -> None:
+    slurm = FakeSlurm("n1")
+    release = replace(REQUEUE, kind=ActionKind.RELEASE)
+    assert asyncio.run(perform(release, slurm)).outcome is ActionOutcome.GONE
+    slurm.place("11", "n1")
+    assert asyncio.run(perform(release, slurm)).outcome is ActionOutcome.GONE
+    slurm.place("11", state="PENDING")
+    assert asyncio.run(perform(release, slurm)).outcome is ActionOutcome.DONE
+    assert slurm.said == ["release 11"]
+
+
+@pytest.mark.parametrize("action", [DRAIN, UNDRAIN, REQUEUE])
+def test_a_scheduler_that_is_down_or_does_not_know_the_node_is_an_error(action: Action) -> None:
+    slurm = FakeSlurm()
+    if action is not REQUEUE:
+        with pytest.raises(SchedulerRefused, match="n1"):
+            asyncio.run(perform(action, slurm))
+    slurm.down = True
+    with pytest.raises(SchedulerUnavailable):
+        asyncio.run(perform(action, slurm))

@@ -1,0 +1,219 @@
+"""The brain's loop over a real store: events in, actions done, nothing claimed that was not."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fake_slurm import FakeSlurm
+from sqlalchemy import select
+
+from nodetriage.controller import ledger, schema
+from nodetriage.controller.brain import Brain
+from nodetriage.controller.database import open_database
+from nodetriage.controller.rows import Hello
+from nodetriage.controller.rules import Authority, Limits, Policy
+from nodetriage.controller.scheduler import NoScheduler, Scheduler
+from nodetriage.controller.state import DrainStatus, NodeState, OperatorCommand
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2 as pb
+
+ROOMY = Policy(brake=Limits(100, 100, 100, 100, 100))
+
+
+@dataclass
+class Controller:
+    store: Store
+    brain: Brain
+    seq: int = 0
+
+    async def tell(self, node: str, kind: str = "RAISED", severity: str = "HIGH", fault: str = "gpu_off_bus") -> None:
+        await self.store.record_hello(Hello(node, "b", "1", "h100"), at_us=1)
+        self.seq += 1
+        event = pb.Event(boot_id="b", seq=self.seq, at_unix_us=1, check="gpu_xid", part="GPU-1", fault=fault)
+        event.kind = pb.EventKind.Value(f"EVENT_KIND_{kind}")
+        event.severity = pb.Severity.Value(f"SEVERITY_{severity}")
+        await self.store.record(node, [event], received_us=2)
+        self.brain.notify()
+
+    async def actions(self) -> dict[str, Any]:
+        rows = await self.store.read(lambda c: c.execute(select(schema.actions)).all())
+        return {row.id: row for row in rows}
+
+    async def all_actions(self, are: Callable[[Any], bool]) -> bool:
+        return all(are(a) for a in (await self.actions()).values())
+
+    def status(self, node: str) -> str:
+        facts = self.brain.state.nodes.get(node)
+        return str(facts.drain.status) if facts and facts.drain else ""
+
+
+@asynccontextmanager
+async def running(path: Path, scheduler: Scheduler, rules: Policy = ROOMY) -> AsyncIterator[Controller]:
+    store = Store(open_database(f"sqlite:///{path}/h.sqlite"))
+    await store.open()
+    brain = Brain(store, scheduler, rules, tick_s=0.02, scan_s=0.05)
+    task = asyncio.create_task(brain.run())
+    try:
+        yield Controller(store, brain)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await store.close()
+
+
+async def until(condition: Callable[[], object | Awaitable[object]]) -> None:
+    for _ in range(2000):
+        holds = condition()
+        if await holds if inspect.isawaitable(holds) else holds:
+            return
+        await asyncio.sleep(0.005)
+    raise TimeoutError("it did not come to pass within 10 s")
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_stored_fault_becomes_a_drain_and_a_requeue(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1", "n2")
+    slurm.place("11", "n1")
+
+    async def main() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await until(lambda: len(slurm.said) == 2)
+            await until(lambda: controller.all_actions(lambda a: a.status == "done"))
+            await until(lambda: controller.brain.state.nodes["n1"].partitions == ("main",))
+            assert controller.brain.state == await controller.store.read(ledger.load)
+
+    run(main)
+    assert [line.split()[0] for line in slurm.said] == ["drain", "requeue"]
+
+
+def test_a_restarted_brain_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1", "n2")
+
+    async def first() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await until(lambda: controller.status("n1") == "done")
+
+    async def second() -> None:
+        async with running(tmp_path, slurm) as controller:
+            controller.seq = 1
+            await until(lambda: controller.status("n1") == "done")
+            await controller.tell("n1", "REPEATED")
+            await controller.tell("n2")
+            await until(lambda: controller.status("n2") == "done")
+
+    run(first)
+    run(second)
+    assert [line.split()[1] for line in slurm.said] == ["n1", "n2"]
+
+
+def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1", "n2")
+    slurm.down = True
+
+    async def main() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await until(lambda: controller.status("n1") == "asked")
+            await controller.tell("n2")
+            await until(lambda: controller.status("n2") == "asked")
+            await until(lambda: controller.all_actions(lambda a: a.detail != ""))
+            actions = (await controller.actions()).values()
+            assert {(a.status, a.outcome) for a in actions} == {("pending", "")}
+            assert all("Unable to contact" in a.detail for a in actions)
+            slurm.down = False
+            await until(lambda: controller.status("n1") == controller.status("n2") == "done")
+
+    run(main)
+
+
+def test_without_a_scheduler_everything_is_recorded_as_what_would_have_been(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, NoScheduler(), Policy(authority=Authority.ACT)) as controller:
+            await controller.tell("n1")
+            await until(controller.actions)
+            (only,) = (await controller.actions()).values()
+            assert (only.kind, only.status, only.text) == ("shadow", "shadow", "drain_and_requeue")
+            assert controller.brain.state.nodes["n1"].state is NodeState.HEALTHY
+
+    run(main)
+
+
+def test_an_operator_brings_a_repaired_node_back(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1")
+
+    async def main() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await until(lambda: controller.status("n1") == "done")
+            await controller.tell("n1", "CLEARED")
+            await until(lambda: not controller.brain.state.nodes["n1"].open_findings)
+            await controller.brain.command(OperatorCommand("undrain", "n1", "olga"))
+            await until(lambda: controller.brain.state.nodes["n1"].state is NodeState.HEALTHY)
+        assert slurm.said[-1] == "undrain n1"
+
+    run(main)
+
+
+def test_an_undrain_is_called_off_when_the_fault_comes_back_first(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1")
+
+    async def main() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await until(lambda: controller.status("n1") == "done")
+            slurm.down = True
+            await controller.tell("n1", "CLEARED")
+            await until(lambda: not controller.brain.state.nodes["n1"].open_findings)
+            await controller.brain.command(OperatorCommand("undrain", "n1", "olga"))
+            await until(lambda: controller.status("n1") == DrainStatus.RETURNING)
+            await controller.tell("n1")
+            await until(lambda: controller.status("n1") == "done")
+            slurm.down = False
+            await until(lambda: controller.all_actions(lambda a: a.status in ("done", "cancelled")))
+            assert "cancelled" in {a.status for a in (await controller.actions()).values()}
+        assert [line.split()[0] for line in slurm.said] == ["drain"]
+
+    run(main)
+
+
+def test_a_reloaded_policy_counts_from_the_next_step_on(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1", "n2")
+
+    async def main() -> None:
+        async with running(tmp_path, slurm, Policy(authority=Authority.OBSERVE)) as controller:
+            await controller.tell("n1")
+            await until(lambda: controller.brain.state.cursor == 1)
+            controller.brain.set_policy(ROOMY)
+            await until(lambda: controller.status("n1") == "done")
+
+    run(main)
+    assert len(slurm.said) == 1
+
+
+def test_the_clock_is_given_and_stamps_what_is_stored(tmp_path: Path) -> None:
+    at = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+    async def main() -> None:
+        store = Store(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
+        await store.open()
+        brain = Brain(store, FakeSlurm("n1"), ROOMY, clock=lambda: at, tick_s=0.02)
+        task = asyncio.create_task(brain.run())
+        await Controller(store, brain).tell("n1")
+        await until(lambda: brain.state.nodes)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        (first, *_) = await store.read(ledger.transitions_of)
+        assert first.at == at
+        await store.close()
+
+    run(main)
