@@ -115,10 +115,17 @@ class Fleet:
             raise ValueError("lemon_share: expected 0 to 1; lemon_hazard_ratio: expected at least 1")
         if self.rf_per_1000_node_days < 0 or not 0 < self.utilisation <= 1:
             raise ValueError("rf_per_1000_node_days: expected 0 or more; utilisation: expected above 0, up to 1")
+        if not any(s.gpus <= self.largest_gpus for s in self.mix):
+            raise ValueError(f"mix: expected a size of at most {self.largest_gpus} GPUs, half the fleet")
+
+    @property
+    def largest_gpus(self) -> int:
+        """The largest jobs take half the fleet."""
+        return max(self.nodes // 2, 1) * self.gpus_per_node
 
     def sizes(self) -> tuple[Size, ...]:
         """The classes of the mix that fit into half the fleet, largest first; GPU time shares add up to 1."""
-        fitting = [s for s in self.mix if s.gpus <= max(self.nodes // 2, 1) * self.gpus_per_node]
+        fitting = [s for s in self.mix if s.gpus <= self.largest_gpus]
         total = sum(s.gpu_time_share for s in fitting)
         return tuple(
             s._replace(gpu_time_share=s.gpu_time_share / total) for s in sorted(fitting, key=lambda s: -s.gpus)
