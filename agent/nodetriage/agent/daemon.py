@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import condition, config, event, journal, own, verdict, worker
+from nodetriage.agent import condition, config, event, journal, log, own, verdict, worker
 from nodetriage.agent.config import AgentSettings
 from nodetriage.agent.inbox import Inbox, Position
 from nodetriage.agent.notify import Notify
@@ -36,6 +36,7 @@ SAVE_S = 60.0  # how old what is kept may be, where nothing changed
 SUMMARY_S = 300.0
 STOP_LIMIT_S = 2.0  # for the last commit
 MOUNTS_SETTLE_S = 0.1  # a mount comes as several changes
+LOG_LIMIT_S = 0.5  # for the last log lines
 EXIT_REFUSED = 1
 
 
@@ -50,10 +51,12 @@ def run(settings: AgentSettings, catalogue: str = CATALOGUE, identify: Callable[
     except OSError as error:
         sys.stderr.write(f"nodetriage agent: {settings.agent.state_dir}: {error.strerror or error}\n")
         return EXIT_REFUSED
+    lines = log.set_up()
     try:
         return asyncio.run(Daemon(settings, catalogue, identify).run())
     finally:
         os.close(held)
+        lines.drain(LOG_LIMIT_S)
 
 
 def boot_id() -> str:
@@ -190,10 +193,10 @@ class Daemon:
             await asyncio.sleep(tick_s * random.uniform(0.9, 1.0))
 
     def _judge_self(self) -> None:
-        log = self._kernel_log
-        overruns, lost = log.take_losses() if log else (0, 0)
+        source = self._kernel_log
+        overruns, lost = source.take_losses() if source else (0, 0)
         unjudged = self._inbox.take_lost() if self._inbox else {}
-        seen = own.Own(self._spool.trouble, log.trouble if log else "", overruns, lost, unjudged)
+        seen = own.Own(self._spool.trouble, source.trouble if source else "", overruns, lost, unjudged)
         self._rounds.judge_self(own.OWN, own.result(seen))
 
     def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:
@@ -252,7 +255,7 @@ class Daemon:
         return await answers[ask](request)
 
     async def _answer_status(self, request: dict[str, Any]) -> dict[str, Any]:
-        log = self._kernel_log
+        source = self._kernel_log
         return {
             **condition.status(self._rounds, self._workers, boottime_s()),
             "node": self.node.name,
@@ -260,7 +263,10 @@ class Daemon:
             "version": self.node.version,
             "spool": {"events": self._spool.depth, "trouble": self._spool.trouble, "next_seq": self._spool.next_seq},
             "controller": {"connected": self._stream.connected, "state": self._stream.state},
-            "kernel_log": {"followed": log is not None and not log.trouble, "trouble": log.trouble if log else ""},
+            "kernel_log": {
+                "followed": bool(source and not source.trouble),
+                "trouble": source.trouble if source else "",
+            },
         }
 
     async def _answer_run(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ _PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}  # 
 QUEUE_LINES = 1000
 
 
-def set_up(level: str = "info", out: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> None:
+def set_up(level: str = "info", out: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> "Lines":
     """Configures structlog for the process. Lines are written by a thread: a stuck journal must not stop the agent."""
     out = out or sys.stderr
     for_people = out.isatty()
+    lines = Lines(out)
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -34,9 +35,10 @@ def set_up(level: str = "info", out: TextIO | None = None, environ: Mapping[str,
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=_Lines(out)),  # type: ignore[arg-type] # it only writes
+        logger_factory=structlog.WriteLoggerFactory(file=lines),  # type: ignore[arg-type] # it only writes
         cache_logger_on_first_use=True,
     )
+    return lines
 
 
 _last = threading.local()
@@ -51,7 +53,7 @@ def _prefix(_logger: Any, _method: str, line: str) -> str:
     return f"<{_last.priority}>{line}"
 
 
-class _Lines:
+class Lines:
     """A file that takes lines at once and writes them from a thread; what does not fit is counted, not waited for."""
 
     def __init__(self, out: TextIO) -> None:

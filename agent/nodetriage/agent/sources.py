@@ -11,7 +11,7 @@ from nodetriage.agent.inbox import Inbox
 from nodetriage.agent.kmsg import KernelLog, Overrun, believed
 
 FILE_POLL_S = 0.2  # a regular file (a replayed log) cannot wake anyone
-MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a unit's own view may be narrowed; init's is the machine's
+MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a hardened unit or a container has a view of its own
 
 
 class KernelLogSource:
@@ -87,19 +87,16 @@ class MountSource:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._fd = -1
+        self._fds: list[int] = []
         self._poll: select.epoll | None = None
 
     def start(self) -> None:
-        for path in MOUNTS:
-            with contextlib.suppress(OSError):
-                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                break
-        else:
-            return
         # An epoll inside the loop's: the loop itself only asks for "readable", which the mount table always is.
         self._poll = select.epoll()
-        self._poll.register(self._fd, select.EPOLLERR | select.EPOLLPRI)
+        for path in MOUNTS:
+            with contextlib.suppress(OSError):
+                self._fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                self._poll.register(self._fds[-1], select.EPOLLERR | select.EPOLLPRI)
         self._poll.poll(0)
         asyncio.get_running_loop().add_reader(self._poll.fileno(), self._hear)
 
@@ -108,8 +105,11 @@ class MountSource:
             asyncio.get_running_loop().remove_reader(self._poll.fileno())
             self._poll.close()
             self._poll = None
-            os.close(self._fd)
+            for fd in self._fds:
+                os.close(fd)
+            self._fds.clear()
 
     def _hear(self) -> None:
-        if self._poll and self._poll.poll(0):
+        if self._poll:
+            self._poll.poll(0)  # empties it; its answer may be nothing, as the kernel tells each change only once
             self._changed()

@@ -118,8 +118,10 @@ class Stream:
 
     async def run(self) -> None:
         """Connects, serves, and connects again, until cancelled."""
+        if not self._addresses:
+            await asyncio.Event().wait()  # the agent works alone
         failures = turn = 0
-        while self._addresses:
+        while True:
             address = self._addresses[turn % len(self._addresses)]
             push_back_s: float | None = None
             try:

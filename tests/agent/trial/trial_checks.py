@@ -124,5 +124,7 @@ COUNT = Check(
     worker="fabric",
     every_s=60.0,
 )
-CALM = (WORD, LOG)
-ALL = (WORD, DISK, DISK2, LOG, COUNT)
+MOUNTS = Check(
+    name="mounts", read=read_word, judge=nothing, policy=Policy(), faults=(), every_s=600.0, wakes_on=("mounts",)
+)
+ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS)

@@ -1,0 +1,12 @@
+"""The agent with the trial checks: `python trial_agent.py agent.toml`."""
+
+import sys
+from pathlib import Path
+
+from trial_checks import ALL
+
+from nodetriage.agent.config import load
+from nodetriage.agent.daemon import run
+
+if __name__ == "__main__":
+    sys.exit(run(load(Path(sys.argv[1]), ALL), "trial_checks:ALL"))
