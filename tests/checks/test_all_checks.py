@@ -93,7 +93,7 @@ def test_a_healthy_machine_has_no_findings_in_two_rounds(hosts: Path) -> None:
         first = run(check, host.for_check(check), settings[check.name], None)
         second = run(check, host.for_check(check), settings[check.name], first.memory)
 
-        assert [first.outcome, second.outcome] == [Outcome.OK, Outcome.OK], check.name
+        assert {first.outcome, second.outcome} <= {Outcome.OK, Outcome.SKIPPED}, check.name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from nodetriage.checks import fs_mounts, gpu_lost, gpu_remap, gpu_xid, ib_link
+from nodetriage.checks import (
+    fs_mounts,
+    gpu_lost,
+    gpu_remap,
+    gpu_xid,
+    ib_link,
+)
 from nodetriage.checks.model import Check
 
 GROUP = "nodetriage.checks"

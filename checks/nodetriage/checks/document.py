@@ -1,4 +1,4 @@
-"""Writes docs/faults.md from the tables: `python -m nodetriage.checks.document > docs/faults.md`."""
+"""docs/faults.md, from the tables: `make docs`, or `python -m nodetriage.checks.document > docs/faults.md`."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from nodetriage.checks.xid import catalogue
 _HEAD = """\
 # Faults
 
-<!-- Made by `python -m nodetriage.checks.document > docs/faults.md`; edit faults.toml and xid.toml instead. -->
+<!-- Made by `make docs` from faults.toml and xid.toml; edit those. -->
 
 A fault code is what a finding says, what a policy rule names and what the history is counted by. Codes are never
 reused. `nodetriage explain CODE` prints one of these; `nodetriage explain 79` an Xid.
