@@ -102,7 +102,7 @@ def of(
     since, until = since or first, until or last
     start, end = pl.lit(since, dtype=TIME), pl.lit(until, dtype=TIME)
     lives = pl.col("end_at").is_null() & (pl.col("start_at") < end)
-    within = jobs.filter(pl.col("end_at").is_between(start, end) | lives)
+    within = jobs.filter(pl.col("end_at").is_between(start, end, closed="left") | lives)
     around = events.filter(pl.col("at").is_between(pl.lit(since - _LEAD, dtype=TIME), pl.lit(until + _LAG, dtype=TIME)))
     numbered = within.drop("run", strict=False).with_row_index("run")
     return History(numbered, around, since, until, empty(OUTAGES) if outages is None else outages)
@@ -155,4 +155,6 @@ def _extent(jobs: pl.DataFrame, events: pl.DataFrame, now: datetime) -> tuple[da
     times = [jobs["start_at"].min(), jobs["end_at"].min(), events["at"].min()]
     first = min((t for t in times if isinstance(t, datetime)), default=now)
     ends = [jobs["end_at"].max(), jobs["start_at"].max(), events["at"].max()]
-    return first, max((t for t in ends if isinstance(t, datetime)), default=now)
+    last = max((t for t in ends if isinstance(t, datetime)), default=None)
+    # The end of a period does not belong to it.
+    return first, now if last is None else last + timedelta(microseconds=1)

@@ -111,7 +111,7 @@ def explain(judged: Judged, of: Facts, node: str) -> str:
         names = [f"{s} {row[s]:.3g} (fleet's limit {judged.thresholds[s]:.3g})" for s in row["above"]]
         text.append(f"Out of the fleet's range: {', '.join(names)}.")
     if row["excl_jobid_count"]:
-        text.append(f"{row['excl_jobid_count']} jobs excluded it, which by itself counts for nothing.")
+        text.append(f"Jobs that excluded it: {row['excl_jobid_count']}; by itself that counts for nothing.")
     advice = "Recommended: Lemon, repair before it takes jobs again." if row["flagged"] else "No action is recommended."
     return " ".join([*text, advice])
 

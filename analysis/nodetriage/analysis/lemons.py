@@ -17,6 +17,7 @@ import polars as pl
 from scipy import stats
 
 from nodetriage.analysis.lemon_signals import WINDOW_DAYS, Facts, signals
+from nodetriage.analysis.tables import TIME
 
 # Signals of one kind say the same thing; two kinds must agree. Exclusions are none: they follow rumours.
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -112,14 +113,10 @@ def rolling(of: Facts, since: datetime, until: datetime, settings: Lemons | None
     while at <= until:
         found += [(node, at) for node in judge(of, at, settings).flagged]
         # The last window ends with the history, however the steps fall.
-        at = (
-            at + timedelta(days=settings.step_days)
-            if at == until
-            else min(at + timedelta(days=settings.step_days), until)
-        )
-    schema = {"node": pl.String, "at": pl.Datetime("us", "UTC")}
+        following = at + timedelta(days=settings.step_days)
+        at = following if at == until else min(following, until)
     return (
-        pl.DataFrame(found, schema=schema, orient="row")
+        pl.DataFrame(found, schema=columns, orient="row")
         .group_by("node")
         .agg(pl.col("at").min().alias("first_flagged_at"), pl.len().alias("windows"))
         .sort("first_flagged_at", "node")

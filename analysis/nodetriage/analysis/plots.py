@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from matplotlib import rc_context
+from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import StrMethodFormatter
 
 from nodetriage.analysis import checkpoint, goodput, mttf
 from nodetriage.analysis.figure import Figure as Number
@@ -37,9 +40,15 @@ def axes(title: str, x: str, y: str, source: str) -> tuple[Figure, Axes]:
     plot = figure.add_subplot()
     plot.set_title(title)
     plot.set_xlabel(x)
-    plot.set_ylabel(f"{y}\nsource: {source}")
+    plot.set_ylabel(y)
     plot.grid(visible=True, alpha=0.3)
+    say_source(figure, source)
     return figure, plot
+
+
+def say_source(figure: Figure, source: str) -> None:
+    """Where the numbers come from, small, below everything."""
+    figure.supxlabel(f"source: {source}", fontsize="x-small", color="0.35", x=0.99, ha="right")
 
 
 def mttf_by_size(buckets: Sequence[SizeBucket], rf_per_1000_node_days: float | None, source: str) -> Figure:
@@ -47,6 +56,8 @@ def mttf_by_size(buckets: Sequence[SizeBucket], rf_per_1000_node_days: float | N
     figure, plot = axes("MTTF against job size", "GPUs of the job", "job-level MTTF [h]", source)
     plot.set_xscale("log", base=2)
     plot.set_yscale("log")
+    plot.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    plot.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     seen = [b for b in buckets if b.failures]
     if seen:
         _measured(plot, seen)
@@ -74,18 +85,34 @@ def _measured(plot: Axes, seen: Sequence[SizeBucket]) -> None:
 
 
 def rolling_rates(rates: pl.DataFrame, annotations: pl.DataFrame, source: str) -> Figure:
-    """Rolling failure rates stacked by cause, with lines where a check was first heard of."""
-    figure, plot = axes("Failure rate by cause, 30 days rolling", "day (UTC)", "failures per 1000 node-days", source)
-    if rates.height:
-        wide = rates.pivot("category", index="day", values="per_1000_node_days").sort("day").fill_null(0.0)
-        causes = [c for c in wide.columns if c != "day"]
-        plot.stackplot(wide["day"].to_numpy(), *(wide[c].to_numpy() for c in causes), labels=causes)
-        plot.legend(loc="upper left", fontsize="small")
-    for day, text in annotations.select("day", "text").iter_rows():
-        plot.axvline(day, color="black", linewidth=0.8, linestyle=":")
-        plot.annotate(text, (day, 1.0), xycoords=("data", "axes fraction"), rotation=90, va="top", fontsize="x-small")
+    """Rolling failure rates stacked by cause, with numbered lines where a check was first heard of."""
+    title, unit = "Failure rate by cause, 30 days rolling", "failures per 1000 node-days"
+    figure, plot = axes(title, "last day of the window (UTC)", unit, source)
+    if not rates.height:
+        return figure
+    wide = rates.pivot("category", index="day", values="per_1000_node_days").sort("day").fill_null(0.0)
+    # The most frequent cause lies at the bottom, where it is easiest to read; colours do not repeat.
+    causes = sorted((c for c in wide.columns if c != "day"), key=lambda c: -float(wide[c].sum()))
+    colours = colormaps["tab20"](np.linspace(0, 1, max(len(causes), 2)))
+    plot.stackplot(wide["day"].to_numpy(), *(wide[c].to_numpy() for c in causes), labels=causes, colors=colours)
+    first, last = wide["day"].to_numpy()[[0, -1]]
+    plot.set_xlim(first, last)
+    within = annotations.filter(pl.col("day").is_between(wide["day"].min(), wide["day"].max()))
+    for number, (day, text) in enumerate(within.select("day", "text").iter_rows(), 1):
+        plot.axvline(day, color="black", linewidth=0.8, linestyle=":", label=f"{number}: {text}")
+        plot.annotate(str(number), (day, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom")
+    figure.legend(*_topmost_first(plot), loc="outside right upper", fontsize="small")
     figure.autofmt_xdate()
     return figure
+
+
+def _topmost_first(plot: Axes) -> tuple[list[Artist], list[str]]:
+    """The legend in the order in which the eye meets the layers, lines after them."""
+    handles, labels = plot.get_legend_handles_labels()
+    pairs = list(zip(handles, labels, strict=True))
+    layers = [p for p in pairs if not isinstance(p[0], Line2D)]
+    ordered = [*reversed(layers), *(p for p in pairs if isinstance(p[0], Line2D))]
+    return [p[0] for p in ordered], [p[1] for p in ordered]
 
 
 def ettr_contour(points: Sequence[ContourPoint], gpus: float) -> Figure:
@@ -96,6 +123,8 @@ def ettr_contour(points: Sequence[ContourPoint], gpus: float) -> Figure:
     )
     plot.set_xscale("log")
     plot.set_yscale("log")
+    plot.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    plot.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     for target in sorted({p.target for p in points}):
         line = [p for p in points if p.target == target and p.checkpoint_write_min is not None]
         if line:

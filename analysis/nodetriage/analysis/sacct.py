@@ -6,12 +6,14 @@ What to ask of sacct (docs/history.md says why): TZ=UTC sacct -a -D -P -S ... -o
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
 from nodetriage.analysis.nodelist import NO_LIST, expand_column
 from nodetriage.analysis.sacct_lines import Header, records
 from nodetriage.analysis.tables import JOBS, TIME, Imported, Problems, TableError, empty, sound_jobs
+from nodetriage.checks.settings import ConfigError
 
 COLUMNS = (
     "JobID,User,Partition,QOS,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,Suspended,NNodes,NodeList,"
@@ -42,6 +44,14 @@ def read_sacct(
         progress(read)
     jobs = sound_jobs(pl.concat(frames) if frames else empty(JOBS), now)
     return Imported(jobs.frame, problems + jobs.problems)
+
+
+def check_zone(zone: str) -> None:
+    """Raises ConfigError where there is no such time zone."""
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError(f"--timezone: expected a name such as Europe/Berlin, got {zone!r}") from error
 
 
 def batches(path: Path, zone: str = "UTC") -> Iterator[Imported]:
