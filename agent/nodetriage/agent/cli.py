@@ -209,17 +209,20 @@ def _agent(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from nodetriage.agent import status
+    from nodetriage.agent import answer, status
     from nodetriage.agent.catalogue import CHECKS
 
     settings = _settings(arguments.config, CHECKS)
     try:
-        answer = status.ask(settings.agent.socket, {"ask": "status"}, arguments.timeout)
-    except (OSError, ValueError) as error:
+        said = status.ask(settings.agent.socket, {"ask": "status"}, arguments.timeout)
+        if "error" in said:
+            raise ValueError(said["error"])
+        results = answer.results(said)
+    except (OSError, ValueError, KeyError) as error:
         print(f"nodetriage: {settings.agent.socket}: {error}", file=sys.stderr)
         return UNKNOWN
-    print(json.dumps(answer, indent=2))
-    return 0
+    _print([json.dumps(said, indent=2)] if arguments.json else answer.as_text(said, results, _colour()))
+    return answer.exit_code(results)
 
 
 def _print(lines: Iterable[str]) -> None:
