@@ -75,6 +75,7 @@ class Brain:
         self._scan_s = scan_s
         self._state = FleetState()
         self._inbox: list[_Letter] = []
+        self._weigh_all = True
         self._wake = asyncio.Event()
         self._act = asyncio.Event()
         self._scan = asyncio.Event()
@@ -91,6 +92,7 @@ class Brain:
     def set_policy(self, rules: Policy) -> None:
         """From the next step on."""
         self._rules = with_scheduler(rules, self._scheduler)
+        self._weigh_all = True
         self._wake.set()
 
     async def command(self, command: OperatorCommand) -> None:
@@ -116,7 +118,8 @@ class Brain:
                 while self._inbox or await self._take_events():
                     await self._take_inbox()
                 if asyncio.get_running_loop().time() >= next_tick:
-                    await self._apply([Tick()])
+                    thorough, self._weigh_all = self._weigh_all, False
+                    await self._apply([Tick(thorough)])
                     next_tick = asyncio.get_running_loop().time() + self._tick_s
             except StoreError as error:
                 log.error("step not stored, trying again", error=str(error))

@@ -48,8 +48,9 @@ def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step
         case OperatorCommand():
             returns.command(turn, event, policy)
         case Tick():
+            waits = event.thorough or any(rule.hold_s for rule in policy.rule)
             for node in turn.nodes():
-                if node.drain is not None or node.open_findings:
+                if node.drain is not None or (waits and node.open_findings):
                     _weigh(turn, node.node, policy)
             requeues.tick(turn, policy)
             turn.ask_brake = True

@@ -217,7 +217,12 @@ class ActionDone:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went by: hold times, brakes and returns are looked at again."""
+    """Time went by: hold times, brakes and returns are looked at again.
+
+    `thorough`: every open finding is, for the policy may be another one than before.
+    """
+
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True)
