@@ -237,9 +237,10 @@ def test_a_warning_five_times_a_day_on_one_gpu_is_serious() -> None:
 
 
 def test_a_context_switch_timeout_twice_a_day_removes_the_node() -> None:
-    again = found((xid(109, "errorString CTX SWITCH TIMEOUT", 5 * HOUR),), history((xid(109, at_s=HOUR),)))
+    (again,) = found((xid(109, "errorString CTX SWITCH TIMEOUT", 5 * HOUR),), history((xid(109, at_s=HOUR),)))
 
-    assert repeated(again) == {f"{GPU}.0": (Severity.HIGH, 2)}
+    assert (again.fault, again.severity, again.evidence["bursts"]) == ("gpu_context_switch_timeout", Severity.HIGH, 2)
+    assert faults(found((xid(109),))) == {(f"{GPU}.0", "gpu_context_switch_timeout"): Severity.LOW}
 
 
 # What is remembered

@@ -5,7 +5,7 @@ The memory is the lines of the last day, so that what repeats is seen across run
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodetriage.checks import xid_repeats
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Unavailable
@@ -21,7 +21,9 @@ class Policy:
 
     burst_gap_s: float = 180.0  # one error prints many lines: those closer than this are one burst (at least 60)
     repeat_window_s: float = DAY_S  # at most a day: that is what the check remembers
-    repeats: int = 2  # bursts of 13 (same place), 31, 32 or 109 on one GPU that make gpu_xid_repeated
+    repeats: int = (
+        2  # bursts of 13 (same place), 31 or 32 on one GPU that make gpu_xid_repeated, of 109 that make it high
+    )
     warning_repeats: int = 5  # bursts of one code of severity warning on one GPU that make gpu_xid_repeated
 
     def __post_init__(self) -> None:
@@ -41,6 +43,7 @@ def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Poli
     """One finding a device and fault that the new lines show; what a later line takes back is not reported."""
     earlier, new = see(before or ()), see(now)
     names, fresh = uuids((*(before or ()), *now)), {id(seen) for seen in new}
+    found: dict[tuple[str, str], Finding] = {}
     for (part, fault), group in live([*earlier, *new]).items():
         news = [seen for seen in group if id(seen) in fresh]
         if not news:
@@ -49,10 +52,17 @@ def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Poli
         # A milder line does not soften a fault that is still held.
         gravest = max((worst, *group), key=lambda s: s.worth.severity)
         count = sum(s.entry.lines for s in xid_repeats.bursts(group, policy.burst_gap_s)[-1])
-        yield Finding(part, fault, gravest.worth.severity, _evidence(gravest, news, count, names.get(part)))
-    yield from xid_repeats.judge(
+        evidence = _evidence(gravest, news, count, names.get(part))
+        found[part, fault] = Finding(part, fault, gravest.worth.severity, evidence)
+    for again in xid_repeats.judge(
         earlier, new, policy.burst_gap_s, policy.repeat_window_s, policy.repeats, policy.warning_repeats
-    )
+    ):
+        known = found.get((again.part, again.fault), again)
+        severity = max(known.severity, again.severity)
+        found[again.part, again.fault] = replace(
+            again, severity=severity, evidence={**known.evidence, **again.evidence}
+        )
+    yield from found.values()
 
 
 def clears(now: tuple[Entry, ...], before: tuple[Entry, ...] | None) -> Iterable[tuple[str, str]]:
@@ -86,8 +96,8 @@ CHECK = Check(
         "gpu_off_bus", "gpu_ecc_uncorrectable", "gpu_ecc_uncontained", "gpu_ecc_contained", "gpu_ecc_corrected_storm",
         "gpu_row_remap_pending", "gpu_row_remap_failed", "gpu_nvlink_error", "gpu_chip_link_error", "gpu_gsp_timeout",
         "gpu_init_failed", "gpu_recovery_action", "gpu_reset_required", "gpu_context_switch_timeout",
-        "gpu_power_smoothing_off", "gpu_xid_fatal", "gpu_xid_warning", "gpu_xid_repeated", "gpu_xid_application",
-        "gpu_xid_notice", "gpu_xid_unknown", "nvswitch_fatal", "nvswitch_error",
+        "gpu_power_smoothing_off", "gpu_xid_fatal", "gpu_xid_service", "gpu_xid_warning", "gpu_xid_repeated",
+        "gpu_xid_application", "gpu_xid_notice", "gpu_xid_unknown", "nvswitch_fatal", "nvswitch_error",
     ),
     remember=remember,
     clears=clears,

@@ -27,11 +27,11 @@ def bursts(seen: Sequence[Seen], gap_s: float) -> list[list[Seen]]:
 def judge(
     earlier: Sequence[Seen], new: Sequence[Seen], gap_s: float, window_s: float, repeats: int, warning_repeats: int
 ) -> Iterator[Finding]:
-    """gpu_xid_repeated for each device and code of the new lines that came often enough within the window."""
+    """What the new lines repeat often enough within the window: one finding a device, and one for its 109."""
     newest_s = max((s.entry.ended_s for s in new), default=0.0)
     recent = [s for s in (*earlier, *new) if newest_s - s.entry.ended_s <= window_s and s.line.kind == "xid"]
     places = dict.fromkeys(s.place for s in new if s.line.kind == "xid" and not s.worth.over)
-    worst: dict[str, Finding] = {}
+    worst: dict[tuple[str, str], Finding] = {}
     for place in places:
         same = [s for s in recent if s.place == place]
         if not same:  # new, but older than the window: a log that was read all at once
@@ -43,9 +43,12 @@ def judge(
         evidence: dict[str, Scalar] = {"xid": same[-1].line.code or 0, "bursts": count, "window_s": window_s}
         if place[3] is not None and place[4] is not None:
             evidence |= {"gpc": place[3], "tpc": place[4]}
-        found = Finding(same[-1].line.part, "gpu_xid_repeated", severity, evidence)
-        if found.part not in worst or severity > worst[found.part].severity:
-            worst[found.part] = found
+        # 109 is a fault of its own already; coming back only makes it graver.
+        fault = same[-1].worth.fault if same[-1].line.code == _CONTEXT_SWITCH else "gpu_xid_repeated"
+        found = Finding(same[-1].line.part, fault, severity, evidence)
+        key = (found.part, fault)
+        if key not in worst or severity > worst[key].severity:
+            worst[key] = found
     yield from worst.values()
 
 
