@@ -48,7 +48,8 @@ class Agent:
         return self._program
 
     def spawn(self, log: Path, die_at: str = "") -> Program:
-        return Program(log, NODETRIAGE, "agent", "--config", str(self.settings), die_at=die_at)
+        argv = (NODETRIAGE, "agent", "--config", str(self.settings))
+        return Program(log, *argv, die_at=die_at, die_when=f"{self.folder}/die")
 
     def start(self, die_at: str = "", wait: bool = True) -> None:
         self.kernel_log.rewind()

@@ -12,14 +12,19 @@ NODETRIAGE, NODETRIAGECTL = str(BIN / "nodetriage"), str(BIN / "nodetriagectl")
 
 
 class Program:
-    """A child whose output goes to a file. `die_at` names the step at which it is to kill itself, as by SIGKILL."""
+    """A child whose output goes to a file.
 
-    def __init__(self, log: Path, *argv: str, env: Mapping[str, str] | None = None, die_at: str = "") -> None:
+    `die_at` names the step at which it is to kill itself, as by SIGKILL, once the file `die_when` exists.
+    """
+
+    def __init__(
+        self, log: Path, *argv: str, env: Mapping[str, str] | None = None, die_at: str = "", die_when: str = "/"
+    ) -> None:
         self.log = log
         with log.open("ab") as out:
             self._child = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *argv],
-                env={**(env or os.environ), "NODETRIAGE_DIE_AT": die_at},
+                env={**(env or os.environ), "NODETRIAGE_DIE_AT": die_at, "NODETRIAGE_DIE_WHEN": die_when},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

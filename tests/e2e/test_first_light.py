@@ -102,8 +102,9 @@ def test_a_controller_killed_at_any_step_does_all_of_it_once_when_it_is_back(
 @pytest.mark.parametrize("step", steps_of("agent"))
 def test_an_agent_killed_at_any_step_tells_of_the_fault_once_when_it_is_back(scene: Scene, step: str) -> None:
     scene.sick.program.stop()
-    scene.sick.start(die_at=step, wait=False)
-    wait_until(lambda: scene.sick.program.status is not None or scene.sick.looked(), 20, "it looked, or died already")
+    scene.sick.start(die_at=step)
+    wait_until(lambda: scene.sick.status()["spool"]["events"] == 0, 20, "nothing else is on its way")
+    (scene.sick.folder / "die").touch()
 
     scene.sick.kernel_log.write(XID_79)
 
@@ -112,7 +113,7 @@ def test_an_agent_killed_at_any_step_tells_of_the_fault_once_when_it_is_back(sce
     scene.assert_one_drain_and_one_requeue()
 
 
-@pytest.mark.parametrize("after_ms", [1, 3, 6, 10, 15, 25, 40, 60])
+@pytest.mark.parametrize("after_ms", [5, 15, 40])
 def test_an_agent_killed_at_any_moment_tells_of_the_fault_once_when_it_is_back(scene: Scene, after_ms: int) -> None:
     scene.sick.kernel_log.write(XID_79)
     time.sleep(after_ms / 1000)  # the moment is what is tested

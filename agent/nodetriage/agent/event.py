@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from nodetriage.agent.crashpoint import passing
 from nodetriage.agent.verdict import Change, Kind
 from nodetriage.checks.model import Outcome, Scalar, Severity
 from nodetriage.v1 import health_pb2 as pb
@@ -49,6 +50,7 @@ def make(change: Change, boot_id: str, at: Moment) -> Unnumbered:
 
 def numbered(body: bytes, seq: int) -> pb.Event:
     """The message to send."""
+    passing("stream.before_send")
     message = pb.Event.FromString(body)
     message.seq = seq
     return message

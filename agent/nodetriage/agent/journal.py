@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nodetriage.agent.crashpoint import passing
+
 QUEUE_LIMIT = 2000  # writes that may wait for the disk; beyond, all is written afresh when it is back
 RETRY_S = 10.0  # after a failed write
 
@@ -222,7 +224,9 @@ class Journal:
 
     def _commit(self, writes: list[Write]) -> None:
         try:
+            passing("spool.before_commit")
             self._apply(writes)
+            passing("spool.after_commit")
         except (sqlite3.Error, OSError) as error:
             self._failed(error)
             return

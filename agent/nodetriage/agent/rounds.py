@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from nodetriage.agent import verdict
+from nodetriage.agent.crashpoint import passing
 from nodetriage.agent.inbox import Inbox
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import Change, CheckVerdict, Verdict
@@ -101,12 +102,14 @@ class Rounds:
         check = self._checks[name]
         async with self._turns.setdefault(name, asyncio.Lock()):
             records = self._inbox.take(name) if self._inbox else None
+            passing("check.before_run")
             try:
                 result = await self._workers.run(check, records, self._memories.get(name))
             except asyncio.CancelledError:
                 if self._inbox:
                     self._inbox.not_judged(name, blame=False)
                 raise
+            passing("check.after_run")
             self._take(check, result)
             return self.verdict.checks[name]
 

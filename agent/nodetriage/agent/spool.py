@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodetriage.agent.crashpoint import passing
 from nodetriage.agent.event import Unnumbered
 from nodetriage.agent.journal import Journal, Kept, Row, Write
 
@@ -133,6 +134,7 @@ class Spool:
         spans = [(r.boot_id, r.first, r.last) for r in ranges]
         if not spans:
             return 0
+        passing("spool.before_ack")
         gone = {id(e) for e in self._events if any(b == e.boot_id and f <= e.seq <= n for b, f, n in spans)}
         self._remove(gone)
         return len(gone)
