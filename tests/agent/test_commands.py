@@ -1,6 +1,8 @@
 """Child programs: real ones, short ones, stubborn ones."""
 
 import itertools
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -110,6 +112,21 @@ def test_many_runs_leave_no_open_file_behind() -> None:
             commands.run(("sleep", "600"), 0.001)
 
     assert open_files() == before
+
+
+def test_a_worker_that_is_killed_takes_its_program_with_it(tmp_path: Path) -> None:
+    argv = script(tmp_path, f"echo $$ >{tmp_path}/partial; mv {tmp_path}/partial {tmp_path}/pid; exec sleep 600")
+    program = f"from nodetriage.agent import commands; commands.run({argv!r}, 600)"
+    worker = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+    worker.kill()
+    worker.wait(5)
+
+    assert wait_until_gone(int((tmp_path / "pid").read_text()))
 
 
 def wait_until_gone(pid: int) -> bool:

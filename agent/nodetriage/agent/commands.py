@@ -5,6 +5,7 @@ with it. Here such a child is abandoned after KILL_WAIT_S and counted.
 """
 
 import contextlib
+import ctypes
 import os
 import selectors
 import signal
@@ -18,6 +19,9 @@ KILL_WAIT_S = 0.5
 OUTPUT_LIMIT_BYTES = 16 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"LC_ALL": "C", "PATH": PATH}
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)  # here, not in the child: after a fork nothing may be loaded
 
 _abandoned: list["subprocess.Popen[bytes]"] = []
 
@@ -44,6 +48,7 @@ def run(
             env=ENVIRONMENT,
             cwd="/",
             start_new_session=True,
+            preexec_fn=_die_with_parent,
         )
     except FileNotFoundError:
         raise Unavailable(f"{argv[0]}: not installed") from None
@@ -61,6 +66,11 @@ def run(
             if pipe is not None:
                 pipe.close()
     return Program(status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+
+
+def _die_with_parent() -> None:
+    """prctl(2): a worker that is killed takes its program with it."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _converse(
