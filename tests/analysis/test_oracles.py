@@ -259,15 +259,7 @@ def assert_within(got: Any, row: dict[str, str]) -> None:
     elif kind == "exact":
         assert got == expected_of(row)
     else:
-        allowed = {"rel": 0.0, "abs": half_the_last_digit(row["expected"])}
-        allowed[kind] = max(allowed[kind], float(amount))
-        assert got == pytest.approx(expected_of(row), **allowed)
-
-
-def half_the_last_digit(text: str) -> float:
-    """Some rows are printed with fewer digits than their tolerance asks for."""
-    mantissa, _, exponent = text.partition("..")[0].partition("e")
-    return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])) if "." in mantissa else 0.0
+        assert got == pytest.approx(expected_of(row), **{"rel": 0.0, "abs": 0.0, kind: float(amount)})
 
 
 def is_a_model(row: dict[str, str]) -> bool:
