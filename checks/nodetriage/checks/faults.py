@@ -1,6 +1,7 @@
 """The vocabulary: every fault code, from faults.toml. Agent, controller and analysis all speak it."""
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -26,7 +27,7 @@ class Fault:
     code: str = ""
 
     def __post_init__(self) -> None:
-        if self.ends not in ("gone", "reboot") and not self.ends[:-1].isdecimal():
+        if self.ends not in ("gone", "reboot") and not re.fullmatch(r"\d+s", self.ends, re.ASCII):
             raise ValueError(f'ends: expected "gone", "reboot" or "NNNs", got {self.ends!r}')
 
     @property

@@ -1,0 +1,44 @@
+"""The vocabulary."""
+
+import re
+
+import pytest
+
+from nodetriage.checks.faults import Fault, faults
+from nodetriage.checks.model import Severity
+
+CLASSES = {"gpu", "fabric", "storage", "host", "bmc", "agent"}
+
+
+def fault(ends: str) -> Fault:
+    return Fault("t", "gpu", Severity.LOW, ends, ("hardware",), "m", "a")
+
+
+@pytest.mark.parametrize("code", faults())
+def test_a_fault_is_whole_and_speaks_plainly(code: str) -> None:
+    found = faults()[code]
+
+    assert re.fullmatch(r"[a-z][a-z0-9_]+", code)
+    assert found.code == code
+    assert found.class_ in CLASSES
+    assert not found.title.endswith(".")
+    assert found.title[0].islower() or found.title.split()[0].isupper()
+    assert found.means.endswith(".")
+    assert found.advice.endswith(".")
+
+
+def test_a_fault_that_is_forgotten_says_after_how_long() -> None:
+    assert fault("3600s").forgotten_after_s == 3600.0
+    assert fault("gone").forgotten_after_s is None
+    assert fault("reboot").forgotten_after_s is None
+
+
+@pytest.mark.parametrize("ends", ["", "s", "never", "1h", "-5s", "5.5s"])
+def test_an_end_that_nobody_understands_is_refused(ends: str) -> None:
+    with pytest.raises(ValueError, match="ends: expected"):
+        fault(ends)
+
+
+def test_what_needs_a_drain_is_not_forgotten_by_itself() -> None:
+    """A node must not come back because time went by."""
+    assert [c for c, f in faults().items() if f.severity >= Severity.LOW and f.forgotten_after_s is not None] == []
