@@ -1,8 +1,8 @@
-"""`make run`: the controller and an agent on this machine, with its real input, and what every check found so far.
+"""`make run` [FOLDER]: controller and agent on this machine, with its real input, and what every check found so far.
 
-Both are the real programs, as a site starts them; only their folder (.run/) and three settings are special: no
-scheduler, so that nothing is drained; a socket instead of a port; and kernel-log records of user space are believed,
-so that a fault can be tried by writing a line. Needs no root, and says what it cannot see without.
+Both are the real programs, as a site starts them; only their folder (.run/ unless named) and three settings are
+special: no scheduler, so that nothing is drained; a socket instead of a port; and kernel-log records of user space
+are believed, so that a fault can be tried by writing a line. Needs no root, and says what it cannot see without.
 """
 
 import contextlib
@@ -19,7 +19,9 @@ from typing import Any
 from nodetriage.agent.status import ask
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN = Path(".run")  # relative: a Unix socket's path may have 107 bytes, and the project may lie deep
+RUN = Path(
+    sys.argv[1] if len(sys.argv) > 1 else ".run"
+)  # relative: a Unix socket's path may have 107 bytes, and the project may lie deep
 SOCKET = RUN / "agent/agent.sock"
 KERNEL_LOG = Path("/dev/kmsg")
 START_LIMIT_S = 20.0
@@ -105,7 +107,8 @@ def greet() -> None:
     if os.access(KERNEL_LOG, os.W_OK):
         say("To see a fault arrive, in another terminal:")
         say(f"    echo '{TRY_IT}' > {KERNEL_LOG}")
-    say("What the controller has: .venv/bin/nodetriagectl --help. Ctrl-C stops both.")
+    say(f"What the controller has: .venv/bin/nodetriagectl events --config {RUN}/controller.toml")
+    say("Ctrl-C stops both.")
     say()
 
 
@@ -117,8 +120,17 @@ class Screen:
         self._height = 0
         self._before: dict[str, tuple[str, str]] = {}
 
-    def show(self, checks: dict[str, dict[str, Any]]) -> None:
-        rows = [(name, c["outcome"] or "-", age(c["age_s"]), what(c)) for name, c in checks.items()]
+    def show(self, status: dict[str, Any]) -> None:
+        rows = [(name, c["outcome"] or "-", age(c["age_s"]), what(c)) for name, c in status["checks"].items()]
+        rows += [
+            (
+                "kernel log",
+                "followed" if status["kernel_log"]["followed"] else "no",
+                "",
+                status["kernel_log"]["trouble"],
+            )
+        ]
+        rows += [("controller", "", "", status["controller"]["state"])]
         if self._live:
             width = os.get_terminal_size().columns
             up = f"\x1b[{self._height}A" if self._height else ""
@@ -133,7 +145,7 @@ class Screen:
 
 
 def line(row: tuple[str, str, str, str]) -> str:
-    return f"{row[0]:<14} {row[1]:<9} {row[2]:>6}  {row[3]}"
+    return f"{row[0]:<14} {row[1]:<9} {row[2]:>6}  {row[3]}".rstrip()
 
 
 def age(seconds: float | None) -> str:
@@ -143,7 +155,7 @@ def age(seconds: float | None) -> str:
 
 
 def what(check: dict[str, Any]) -> str:
-    found = [f"{f['severity']} {f['fault']} {f['part']}" for f in check["findings"]]
+    found = [f"{f['severity']} {f['fault']} {f['part']} ({f['occurrences']}x)" for f in check["findings"]]
     return "; ".join(found) or str(check["why"])
 
 
@@ -155,18 +167,18 @@ def watch(programs: dict[str, subprocess.Popen[bytes]]) -> str:
             if program.poll() is not None:
                 return f"the {name} ended by itself (status {program.returncode}); see {RUN}/{name}.log"
         with contextlib.suppress(OSError, ValueError):  # busy or stopping: the next look is soon
-            screen.show(ask(SOCKET, {"ask": "status"}, 2.0)["checks"])
+            screen.show(ask(SOCKET, {"ask": "status"}, 2.0))
         time.sleep(0.2)
 
 
 def main() -> int:
     os.chdir(ROOT)
-    RUN.mkdir(exist_ok=True)
+    RUN.mkdir(parents=True, exist_ok=True)
     with (RUN / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"already running here ({ROOT}/{RUN})")
+            say(f"already running with {RUN}/")
             return 1
         return run()
 

@@ -1,0 +1,58 @@
+"""`make run` on this machine, with its real kernel log."""
+
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from programs import Program
+from slurm_cluster import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL_LOG = Path("/dev/kmsg")
+
+
+@pytest.fixture
+def run(folder: Path) -> Iterator[Program]:
+    run = Program(folder / "out", sys.executable, str(ROOT / "scripts/run.py"), str(folder / "run"))
+    wait_until(lambda: "connected to" in run.said() and "fs_mounts      ok" in run.said(), 40, "both are at work")
+    yield run
+    if run.status is None:
+        run.send(signal.SIGINT)
+        run.wait()
+
+
+@pytest.mark.kmsg
+def test_a_line_written_to_the_kernel_log_is_a_finding_within_a_second(run: Program) -> None:
+    if not os.access(KERNEL_LOG, os.R_OK | os.W_OK):
+        pytest.skip("only root may write to /dev/kmsg")
+    # An application error, which costs no node anything, on a device that no machine has.
+    device = f"{secrets.token_hex(2)}:fe:00"
+    line = f"<4>NVRM: Xid (PCI:{device}): 31, pid=1, name=nodetriage-test, Ch 00000001, MMU Fault"
+
+    KERNEL_LOG.write_text(line + "\n")
+
+    wait_until(lambda: f"info gpu_xid_application {device}.0" in run.said(), 1, "the table shows it")
+
+
+def test_it_says_what_is_special_and_what_to_try(run: Program) -> None:
+    assert "kernel_log.accept_user_records is on" in run.said()
+    assert "gpu_lost       skipped" in run.said() or Path("/sys/module/nvidia").exists()
+
+
+def test_interrupting_it_stops_both_programs(run: Program, folder: Path) -> None:
+    run.send(signal.SIGINT)
+
+    assert run.wait() == 0
+    assert run.said().splitlines()[-2:] == ["agent stopped", "controller stopped"]
+    assert [p for p in Path("/proc").glob("[0-9]*") if str(folder) in _command(p)] == []
+
+
+def _command(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
