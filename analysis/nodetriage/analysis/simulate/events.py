@@ -8,11 +8,18 @@ import polars as pl
 from nodetriage.analysis.simulate.faults import Faults, Floats, Ints
 from nodetriage.analysis.simulate.jobs import Runs
 from nodetriage.analysis.simulate.lanes import Lanes
-from nodetriage.analysis.simulate.planted import APPLICATION_XIDS, DAY_US, KINDS, NOISE, Fleet, Kind
-from nodetriage.checks.model import Severity
+from nodetriage.analysis.simulate.planted import (
+    APPLICATION_XIDS,
+    DAY_US,
+    KINDS,
+    NOISE,
+    SECOND_SIGHT,
+    USER_XID,
+    Fleet,
+    Kind,
+)
 
 _MINUTE = 1 / 1440
-_USER_XID = Kind("user_program", 1.0, "gpu_xid", "gpu", "gpu_xid_application", severity=Severity.WARNING)
 
 
 def of_faults(
@@ -31,11 +38,10 @@ def of_faults(
         at=pl.col("at") + pl.Series(repair * DAY_US).cast(pl.Int64).cast(pl.Duration("us")), kind=pl.lit("cleared")
     )
     # A GPU that leaves the bus is often seen by a second check as well.
-    both = np.flatnonzero(
-        (np.array([k.category == "gpu_missing" for k in KINDS])[kind]) & (rng.random(seen.size) < 0.5)
-    )
-    pcie = np.full(both.size, [k.category for k in KINDS].index("pcie"), dtype=np.int64)
-    second = _frame(rng, names, KINDS, node[both], at[both] + 1e-5, pcie, "raised", base_us)
+    off_bus = np.array([k.category == SECOND_SIGHT.category for k in KINDS])[kind]
+    both = np.flatnonzero(off_bus & (rng.random(seen.size) < SECOND_SIGHT.share))
+    only = np.zeros(both.size, dtype=np.int64)
+    second = _frame(rng, names, [SECOND_SIGHT], node[both], at[both] + 1e-5, only, "raised", base_us)
     return pl.concat([raised, cleared, second]), np.where(silent, 0, np.where(late, 2, 1)).astype(np.int64)
 
 
@@ -49,7 +55,7 @@ def of_users(
     node = lanes.members[first + (rng.random(failing.size) * lanes.member_counts[lane]).astype(np.int64)]
     at = runs.attempts.end_day[failing] - rng.uniform(0, 1, size=failing.size) * _MINUTE
     which = rng.integers(len(APPLICATION_XIDS), size=failing.size)
-    kinds = [_USER_XID._replace(xid=x) for x in APPLICATION_XIDS]
+    kinds = [USER_XID._replace(xid=x) for x in APPLICATION_XIDS]
     return _frame(rng, names, kinds, node, at, which, "raised", base_us), failing, node
 
 
@@ -74,7 +80,7 @@ def _frame(
     def column(values: Sequence[str | int | None], dtype: pl.DataType | type[pl.DataType]) -> pl.Series:
         return pl.Series(values, dtype=dtype).gather(kind)
 
-    numbered = np.array([k.part in ("gpu", "mlx5", "pci") for k in kinds])[kind]
+    numbered = np.array([k.part in ("gpu", "mlx5") for k in kinds])[kind]
     unit = pl.Series(np.where(numbered, rng.integers(8, size=node.size), -1))
     part = column([k.part for k in kinds], pl.String)
     return pl.DataFrame(

@@ -54,21 +54,23 @@ class Kind(NamedTuple):
 KINDS = (
     Kind("node_lost", 0.18, state="NODE_FAIL"),
     Kind("gpu_missing", 0.14, "gpu_xid", "gpu", "gpu_off_bus", xid=79, state="NODE_FAIL"),
-    Kind("gpu_memory", 0.14, "gpu_ecc", "gpu", "gpu_ecc_uncorrectable", xid=48),
-    Kind("row_remap", 0.06, "gpu_row_remap", "gpu", "gpu_row_remap_failed", xid=64),
-    Kind("nvlink", 0.09, "gpu_nvlink", "gpu", "gpu_nvlink_error", xid=74),
+    Kind("gpu_memory", 0.14, "gpu_xid", "gpu", "gpu_ecc_uncorrectable", xid=48),
+    Kind("row_remap", 0.06, "gpu_xid", "gpu", "gpu_row_remap_failed", xid=64),
+    Kind("nvlink", 0.09, "gpu_xid", "gpu", "gpu_nvlink_error", xid=74),
     Kind("gsp_timeout", 0.06, "gpu_xid", "gpu", "gpu_gsp_timeout", xid=119, state="NODE_FAIL"),
-    Kind("pcie", 0.05, "pcie", "pci", "pcie_uncorrectable"),
+    Kind("driver", 0.04, "gpu_lost", "driver", "gpu_driver_unusable", state="NODE_FAIL"),
+    Kind("nic_missing", 0.05, "ib_link", "mlx5", "ib_port_missing"),
     Kind("ib_link", 0.16, "ib_link", "mlx5", "ib_link_down"),
-    Kind("mount", 0.08, "mounts", "/checkpoints", "mount_missing"),
-    Kind("service", 0.04, "services", "slurmd.service", "service_down", severity=Severity.LOW, state="NODE_FAIL"),
+    Kind("mount", 0.08, "fs_mounts", "/checkpoints", "mount_missing"),
 )
+SECOND_SIGHT = Kind("gpu_missing", 0.5, "gpu_lost", "gpu", "gpu_not_answering")  # beside "gpu_off_bus"
+USER_XID = Kind("user_program", 1.0, "gpu_xid", "gpu", "gpu_xid_application", severity=Severity.INFO)
 
 # What checks report day by day without any job being hurt by it; the last one is a plain false alarm.
 NOISE = (
-    Kind("ecc_correctable", 0.55, "gpu_ecc", "gpu", "gpu_ecc_corrected_storm", severity=Severity.WARNING),
+    Kind("ecc_corrected", 0.55, "gpu_xid", "gpu", "gpu_xid_warning", severity=Severity.WARNING, xid=92),
     Kind("ib_flap", 0.35, "ib_link", "mlx5", "ib_link_flapping", severity=Severity.WARNING),
-    Kind("false_alarm", 0.10, "mounts", "/datasets", "mount_stale", severity=Severity.HIGH),
+    Kind("false_alarm", 0.10, "fs_mounts", "/datasets", "mount_stale", severity=Severity.HIGH),
 )
 
 APPLICATION_XIDS = (13, 31, 43)  # printed by programs at fault in their own memory accesses
