@@ -1,13 +1,14 @@
 """GPU memory rows that wait for a remap, could not be remapped, or have few spares left."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.gpu_remap import Policy, Rows, judge, read
+from nodetriage.checks.gpu_remap import CHECK, Policy, Rows, judge, read
 from nodetriage.checks.model import RowRemap, Severity, Unavailable
 
 WELL = RowRemap(0, 0, pending=False, failed=False, banks_max=640, banks_low=0, banks_none=0)
@@ -56,6 +57,15 @@ def test_a_gpu_that_cannot_remap_or_does_not_answer_is_left_out(tmp_path: Path) 
     (tmp_path / "nvml.json").write_text(json.dumps(gpus))
 
     assert read(Host(tmp_path)) == (Rows("0000:1b:00.0", "GPU-1", RowRemap(1, 0, pending=False, failed=False)),)
+
+
+@pytest.mark.parametrize(("code", "wakes"), [(63, True), (64, True), (163, False), (6, False), (631, False)])
+def test_the_driver_s_word_on_a_row_wakes_the_check(code: int, wakes: bool) -> None:
+    assert CHECK.kernel_pattern
+
+    line = f"NVRM: Xid (PCI:0000:0f:00): {code}, pid=1, Row Remapper: New row marked for remapping"
+
+    assert bool(re.search(CHECK.kernel_pattern, line)) is wakes
 
 
 def test_where_no_gpu_can_remap_the_check_is_skipped(tmp_path: Path) -> None:

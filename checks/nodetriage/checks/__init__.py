@@ -1,8 +1,7 @@
 """All checks: ours in an explicit tuple, other people's through the entry point group `nodetriage.checks`."""
 
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodetriage.checks import (
     fs_mounts,
@@ -12,6 +11,9 @@ from nodetriage.checks import (
     ib_link,
 )
 from nodetriage.checks.model import Check
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "nodetriage.checks"
 
@@ -25,13 +27,17 @@ ALL: tuple[Check[Any, Any], ...] = (
 )
 
 
-def all_checks(others: Iterable[EntryPoint] | None = None) -> tuple[tuple[Check[Any, Any], ...], tuple[str, ...]]:
+def all_checks(others: "Iterable[EntryPoint] | None" = None) -> tuple[tuple[Check[Any, Any], ...], tuple[str, ...]]:
     """Our checks and those of installed packages, and one line for each of theirs that could not be loaded.
 
     `others` stands in for the installed entry points in tests. A foreign check never replaces one of the same name.
     """
     checks, troubles = list(ALL), []
-    for entry in entry_points(group=GROUP) if others is None else others:
+    if others is None:
+        from importlib.metadata import entry_points  # here: it costs more than all the checks together
+
+        others = entry_points(group=GROUP)
+    for entry in others:
         try:
             found = entry.load()
         except Exception as error:  # noqa: BLE001 somebody else's module must not keep ours from running
