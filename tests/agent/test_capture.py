@@ -2,13 +2,14 @@
 
 import json
 import os
+import time
 from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.capture import CaptureHost, capture
+from nodetriage.agent.capture import CaptureHost, Doing, capture
 from nodetriage.agent.cli import main
 from nodetriage.agent.host import Host
 from nodetriage.agent.scrub import Scrubber
@@ -31,7 +32,7 @@ def test_the_record_of_a_machine_is_judged_as_the_machine_is(
     main(["check", "--root", str(tmp_path / "record"), "--before", str(tmp_path / "record"), "--json"])
 
     scrubber = Scrubber(b"")
-    expected, again = json.loads(scrubber.text(judged)), json.loads(capsys.readouterr().out)
+    expected, again = json.loads(scrubber.text(judged, "/mountinfo")), json.loads(capsys.readouterr().out)
     for checked, checked_again in zip(expected["checks"], again["checks"], strict=True):
         if checked["outcome"] in ("ok", "findings"):
             assert checked_again == checked
@@ -133,6 +134,17 @@ def test_errors_absences_and_programs_are_kept_as_they_were(tmp_path: Path) -> N
     assert again.statvfs("/data") == Host(machine).statvfs("/data")
     with pytest.raises(Unavailable, match="no nvml"):
         again.gpus()
+
+
+def test_what_goes_on_for_long_is_named_and_only_while_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    said = ""
+    deadline = time.monotonic() + 5
+    with Doing(patience_s=0.05) as doing:
+        doing.say("statvfs /data")
+        while "still at: statvfs /data" not in said:
+            assert time.monotonic() < deadline
+            said += capsys.readouterr().err
+    assert said.count("\n") == 1
 
 
 def test_names_are_gone_and_what_belonged_together_still_does() -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 from nodetriage.agent.host import Announce, Host
 from nodetriage.agent.run import run
@@ -188,20 +188,27 @@ class Doing:
 
     def __init__(self, patience_s: float = 10.0) -> None:
         self._patience_s = patience_s
-        self._what = ""
-        self._since_s = 0.0
-        self._told = ""
-        threading.Thread(target=self._watch, name="doing", daemon=True).start()
+        self._what, self._since_s = "", time.monotonic()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="doing", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watcher.join()
 
     def say(self, what: str) -> None:
         self._what, self._since_s = what, time.monotonic()
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(self._patience_s / 10)
-            if self._what != self._told and time.monotonic() - self._since_s > self._patience_s:
-                self._told = self._what
-                sys.stderr.write(f"nodetriage: still at: {self._what}\n")
+        told = ""
+        while not self._over.wait(self._patience_s / 10):
+            if self._what != told and time.monotonic() - self._since_s > self._patience_s:
+                told = self._what
+                sys.stderr.write(f"nodetriage: still at: {told}\n")
 
 
 def capture(checks: Iterable[Check[Any, Any]], host: CaptureHost) -> list[str]:

@@ -100,6 +100,7 @@ def _settings(config: Path | None, checks: "Sequence[Check[Any, Any]]", live: bo
 def _check(arguments: argparse.Namespace) -> int:
     from nodetriage.agent import once, report
     from nodetriage.agent.catalogue import CHECKS, TROUBLES
+    from nodetriage.agent.expected import with_profile
     from nodetriage.agent.host import Host
 
     for trouble in TROUBLES:
@@ -109,19 +110,19 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.list:
         _print(f"{c.name:<16} {c.worker:<8} every {c.every_s:g} s: {', '.join(c.faults)}" for c in CHECKS)
         return 0
+    settings = with_profile(settings, Host(arguments.root), arguments.profile)
     checks = _chosen(arguments.names, settings)
-    profile = once.choose_profile(Host(arguments.root), settings, arguments.profile)
     if live:
         import asyncio
 
-        results = asyncio.run(once.on_this_machine(checks, settings, profile))
+        results = asyncio.run(once.on_this_machine(checks, settings))
     else:
         before = arguments.before or arguments.root / "before"
         if not arguments.before and not before.is_dir():
             before = None
-        results = once.on_tree(checks, arguments.root, before, settings, profile)
+        results = once.on_tree(checks, arguments.root, before)
     if arguments.json:
-        print(json.dumps({"profile": profile.name, **report.as_json(results, arguments.times)}, indent=2))
+        print(json.dumps({"profile": settings.profile.name, **report.as_json(results, arguments.times)}, indent=2))
     else:
         _print(report.as_text(results, _colour()))
     return report.exit_code(results)
@@ -192,8 +193,10 @@ def _capture(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"{arguments.into}: {error.strerror}") from error
     checks = _chosen(arguments.names, _settings(None, CHECKS, live=False))
-    host = capture.CaptureHost(arguments.root, arguments.into, capture.Doing().say)
-    for trouble in capture.capture(checks, host):
+    with capture.Doing() as doing:
+        host = capture.CaptureHost(arguments.root, arguments.into, doing.say)
+        troubles = capture.capture(checks, host)
+    for trouble in troubles:
         print(trouble, file=sys.stderr)
     files = sum(path.is_file() for path in arguments.into.rglob("*"))
     print(f"{files} files in {arguments.into}. Look through them before you send them:")
@@ -203,9 +206,14 @@ def _capture(arguments: argparse.Namespace) -> int:
 
 def _agent(arguments: argparse.Namespace) -> int:
     from nodetriage.agent import daemon
-    from nodetriage.agent.catalogue import CHECKS
+    from nodetriage.agent.catalogue import CHECKS, TROUBLES
+    from nodetriage.agent.expected import with_profile
+    from nodetriage.agent.host import Host
 
-    return daemon.run(_settings(arguments.config, CHECKS))
+    for trouble in TROUBLES:
+        print(f"nodetriage: {trouble}", file=sys.stderr)
+    settings = _settings(arguments.config, CHECKS)
+    return daemon.run(with_profile(settings, Host(settings.agent.root)))
 
 
 def _status(arguments: argparse.Namespace) -> int:

@@ -17,6 +17,8 @@ import structlog
 
 from nodetriage.agent import condition, config, event, journal, log, own, verdict, worker
 from nodetriage.agent.config import AgentSettings
+from nodetriage.agent.expected import with_profile
+from nodetriage.agent.host import Host
 from nodetriage.agent.inbox import Inbox, Position
 from nodetriage.agent.notify import Notify
 from nodetriage.agent.rounds import Rounds
@@ -292,6 +294,7 @@ class Daemon:
         """A file that is wrong changes nothing."""
         try:
             new = config.load(path, worker.catalogue(self._catalogue))
+            new = await asyncio.to_thread(with_profile, new, Host(new.agent.root))  # it may ask a child
         except ConfigError as error:
             self._log.error("settings not reloaded", why=str(error))
             return
