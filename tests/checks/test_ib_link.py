@@ -163,6 +163,13 @@ def test_a_port_that_fell_back_to_fewer_lanes_is_narrow() -> None:
     assert faults(found(replace(PORT, width=1, rate_gbps=100))) == {"ib_link_narrow": Severity.LOW}
 
 
+def test_lanes_are_judged_where_only_their_number_is_expected() -> None:
+    policy = Policy(roles={"compute": Role(hcas=("mlx5_*",), width=4)})
+
+    assert faults(found(replace(PORT, width=2, rate_gbps=200), policy=policy)) == {"ib_link_narrow": Severity.LOW}
+    assert found(PORT, policy=policy) == []
+
+
 def test_a_port_at_a_lower_speed_on_all_lanes_is_slow() -> None:
     assert faults(found(replace(PORT, rate_gbps=200, speed="HDR"))) == {"ib_link_slow": Severity.LOW}
 

@@ -94,10 +94,11 @@ def _judge_port(port: Port, downs: int, role: Role, policy: Policy) -> Iterator[
 
 def _judge_speed(port: Port, role: Role) -> Iterator[Finding]:
     found: dict[str, Scalar] = {"rate_gbps": port.rate_gbps, "width": port.width, "speed": port.speed, "pci": port.pci}
-    if 0 < port.width < role.width and port.rate_gbps < role.rate_gbps:
+    below = port.rate_gbps < role.rate_gbps
+    if 0 < port.width < role.width and (below or not role.rate_gbps):
         # 200 Gb/s is 4X HDR as well as 2X NDR on a split cable: lanes count where the rate fell with them.
         yield Finding(port.name, "ib_link_narrow", role.slow, {**found, "expected_width": role.width})
-    elif port.rate_gbps < role.rate_gbps:
+    elif below:
         yield Finding(port.name, "ib_link_slow", role.slow, {**found, "expected_gbps": role.rate_gbps})
 
 
