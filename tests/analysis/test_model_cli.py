@@ -168,3 +168,18 @@ def test_simulate_says_where_it_cannot_write(tmp_path: Path, capsys: Captured) -
     (tmp_path / "made").write_text("in the way")
     assert simulated(tmp_path, "--nodes", "5", "--days", "1", "--jobs", "10") == 2
     assert "made" in capsys.readouterr().err
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+
+
+def test_every_verb_is_documented() -> None:
+    assert [v for v in GOOD if f"| `model {v}` |" not in DOCUMENT] == []
+    assert "| `simulate DIR` |" in DOCUMENT
+
+
+def test_the_documents_example_is_true(capsys: Captured) -> None:
+    block = [line[4:] for line in DOCUMENT.splitlines() if line.startswith("    ")]
+    command, shown = block[0], block[1:]
+    assert model_cli.main(command.removeprefix("$ nodetriagectl model ").split()) == 0
+    assert capsys.readouterr().out.splitlines() == shown
