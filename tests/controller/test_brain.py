@@ -16,8 +16,8 @@ from nodetriage.controller import ledger, schema
 from nodetriage.controller.brain import Brain
 from nodetriage.controller.database import open_database
 from nodetriage.controller.rows import Hello
-from nodetriage.controller.rules import Authority, Limits, Policy
-from nodetriage.controller.scheduler import NoScheduler, Scheduler
+from nodetriage.controller.rules import Authority, Limits, Policy, Rule
+from nodetriage.controller.scheduler import NodeView, NoScheduler, Scheduler
 from nodetriage.controller.state import DrainStatus, NodeState, OperatorCommand
 from nodetriage.controller.store import Store
 from nodetriage.v1 import health_pb2 as pb
@@ -215,5 +215,51 @@ def test_the_clock_is_given_and_stamps_what_is_stored(tmp_path: Path) -> None:
         (first, *_) = await store.read(ledger.transitions_of)
         assert first.at == at
         await store.close()
+
+    run(main)
+
+
+class Brittle(Policy):
+    """A policy with a bug that one fault brings out."""
+
+    def rule_for(self, fault: str, *rest: Any) -> Rule:
+        if fault == "gpu_missing":
+            raise ZeroDivisionError
+        return super().rule_for(fault, *rest)
+
+
+class Moody(FakeSlurm):
+    """Breaks in a way that nobody thought of, once for each node."""
+
+    async def node(self, name: str) -> NodeView:
+        if name not in self.said:
+            self.said.append(name)
+            raise ZeroDivisionError
+        return await super().node(name)
+
+
+def test_an_event_that_breaks_the_policy_is_passed_over_and_the_next_is_weighed(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1", "n2")
+
+    async def main() -> None:
+        async with running(tmp_path, slurm, Brittle(brake=ROOMY.brake)) as controller:
+            await controller.tell("n1", fault="gpu_missing")
+            await controller.tell("n2")
+            await until(lambda: controller.status("n2") == "done")
+            assert controller.brain.state.cursor == 2
+
+    run(main)
+
+
+def test_an_action_that_breaks_stays_to_be_done_and_the_next_is_tried(tmp_path: Path) -> None:
+    slurm = Moody("n1", "n2")
+
+    async def main() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await controller.tell("n2")
+            await until(lambda: controller.all_actions(lambda a: "ZeroDivisionError" in a.detail))
+            await until(lambda: len(controller.brain.state.nodes) == 2)
+            assert {a.status for a in (await controller.actions()).values()} == {"pending"}
 
     run(main)

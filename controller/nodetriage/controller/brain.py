@@ -25,6 +25,7 @@ from nodetriage.controller.state import (
     DrainStatus,
     Event,
     FleetState,
+    NodeEvent,
     OperatorCommand,
     SchedulerSeen,
     Step,
@@ -151,7 +152,11 @@ class Brain:
         asked: list[Action] = []
         moved: list[Transition] = []
         for event in events:
-            step = policy.step(state, event, now, self._rules)
+            try:
+                step = policy.step(state, event, now, self._rules)
+            except Exception:  # the loop's boundary: one event must not stop what protects the fleet
+                log.exception("event not weighed, going on without it", happened=repr(event)[:500])
+                step = Step(replace(state, cursor=event.id) if isinstance(event, NodeEvent) else state)
             state = step.state
             asked += step.actions
             moved += step.transitions
@@ -220,6 +225,10 @@ class Brain:
             done = await actions.perform(action, self._scheduler)
         except SchedulerError as error:
             await self._again(intent, error)
+            return
+        except Exception as error:  # the loop's boundary: one action must not keep the others undone
+            log.exception("action broke, trying again", action=action.id)
+            await self._again(intent, SchedulerRefused(f"{type(error).__name__}: {error}"))
             return
         passing("action.before_done")
         await self._post(done)

@@ -11,6 +11,8 @@ _REFUSALS = re.compile(
     r"Invalid node name|Invalid job id|[Ii]nvalid user id|[Aa]ccess/permission denied|presently disabled"
     r"|Only batch jobs|not heterogeneous job leader|[Jj]ob has already finished|not permitted"
 )
+# One node's name. "n[1-100]" or "ALL" would be many: an agent that calls itself so drains nothing.
+_ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class Slurm:
@@ -27,6 +29,8 @@ class Slurm:
         return self._nodes(await self._run("sinfo", "-h", "-a", "-N", "-O", slurm_text.NODE_FORMAT))
 
     async def node(self, name: str) -> NodeView:
+        if not _ONE_NODE.fullmatch(name):
+            raise SchedulerRefused(f"{name!r} is not the name of one node")
         found = self._nodes(await self._run("sinfo", "-h", "-a", "-N", "-n", name, "-O", slurm_text.NODE_FORMAT))
         if name not in found:
             raise SchedulerRefused(f"Slurm has no node {name} in any partition")
