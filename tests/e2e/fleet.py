@@ -94,9 +94,12 @@ class Fleet:
         assert self._controller, "the controller has not been started"
         return self._controller
 
-    def start_controller(self, die_at: str = "", wait: bool = True) -> None:
+    def spawn_controller(self, log: Path, die_at: str = "") -> Program:
         argv = (NODETRIAGECTL, "controller", "--config", str(self.folder / "controller.toml"))
-        self._controller = Program(self.folder / "controller.log", *argv, env=self.env, die_at=die_at)
+        return Program(log, *argv, env=self.env, die_at=die_at)
+
+    def start_controller(self, die_at: str = "", wait: bool = True) -> None:
+        self._controller = self.spawn_controller(self.folder / "controller.log", die_at)
         if wait:
             wait_until((self.folder / "c.sock").exists, START_LIMIT_S, "the controller listens")
 
