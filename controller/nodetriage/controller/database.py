@@ -3,8 +3,8 @@
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from nodetriage.checks.settings import ConfigError
@@ -13,6 +13,10 @@ from nodetriage.controller import schema
 
 class NoDatabase(Exception):
     """There is nothing to read yet; the text says where it was looked for."""
+
+
+class StoreError(Exception):
+    """Nothing was written; the text is the database's own reason. The caller may try again."""
 
 
 def sqlite_url(state_dir: Path) -> str:
@@ -69,3 +73,14 @@ def _tune_writer(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> 
 def create_tables(engine: Engine) -> None:
     """Makes what is missing. Raises SQLAlchemyError where the database cannot be reached or written."""
     schema.metadata.create_all(engine)
+
+
+def has_tables(connection: Connection) -> bool:
+    """Whether a controller has ever opened this database."""
+    return inspect(connection).has_table(schema.events.name)
+
+
+def reason_of(error: SQLAlchemyError) -> str:
+    """The database's own words on one line, without the statement and its values."""
+    text = str(getattr(error, "orig", None) or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

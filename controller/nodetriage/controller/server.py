@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 
 from nodetriage.checks.settings import ConfigError
 from nodetriage.controller.admission import AdmissionSettings, Bucket, Refused, admit_batch, admit_hello
+from nodetriage.controller.crashpoint import passing
 from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.history import SeqRange
 from nodetriage.controller.identity import Authorize, credentials_for, trust_loopback
@@ -89,7 +90,7 @@ class NodeHealthServer:
             session.end(Refused(grpc.StatusCode.UNAVAILABLE, "the controller is stopping"))
         await self._server.stop(grace_s)
 
-    def connected(self) -> Iterable[str]:
+    def connected(self) -> tuple[str, ...]:
         """Nodes that have a stream now."""
         return tuple(self._sessions)
 
@@ -185,9 +186,7 @@ class NodeHealthServer:
             body = message.WhichOneof("body")
             self.freshness.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
             if body == "events" and message.events.events:
-                admit_batch(message.events, self._settings.admission)
-                ranges = await self._store.record(session.node, message.events.events, now_us)
-                session.send(health_pb2.ControllerMessage(ack=health_pb2.Ack(ranges=_wire(ranges))))
+                await self._take_batch(session, message.events, now_us)
                 if wait_s := session.bucket.take(len(message.events.events), now_s):
                     await asyncio.sleep(wait_s)
             elif body == "result":
@@ -195,6 +194,17 @@ class NodeHealthServer:
             elif body == "hello":
                 raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
             # Any other body is a newer agent's; what it means is lost on us and that is all.
+
+    async def _take_batch(self, session: Session, batch: health_pb2.EventBatch, now_us: int) -> None:
+        admit_batch(batch, self._settings.admission)
+        # Crash points only where a fault is under way: a test does not want to interrupt the routine before it.
+        grave = any(event.severity >= health_pb2.SEVERITY_LOW for event in batch.events)
+        if grave:
+            passing("server.before_commit")
+        ranges = await self._store.record(session.node, batch.events, now_us)
+        if grave:
+            passing("server.before_ack")
+        session.send(health_pb2.ControllerMessage(ack=health_pb2.Ack(ranges=_wire(ranges))))
 
     def _welcome(self, stored: list[SeqRange]) -> health_pb2.ControllerMessage:
         welcome = health_pb2.Welcome(

@@ -16,16 +16,14 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from nodetriage.controller import history, rows
-from nodetriage.controller.database import create_tables
+from nodetriage.controller.database import StoreError, create_tables, reason_of
 from nodetriage.controller.history import SeqRange
 from nodetriage.controller.rows import Hello
 from nodetriage.v1 import health_pb2
 
 T = TypeVar("T")
 
-
-class StoreError(Exception):
-    """Nothing was written; the text is the database's own reason. The caller may try again."""
+__all__ = ["Store", "StoreError"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +205,3 @@ class Store:
             self._grown = asyncio.Event()
             for listener in self._listeners:
                 listener(newest)
-
-
-def reason_of(error: SQLAlchemyError) -> str:
-    """The database's own words on one line, without the statement and its values."""
-    text = str(getattr(error, "orig", None) or error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,19 @@
+"""The verb `controller`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    text = "run the controller until it is told to stop"
+    verb = verbs.add_parser("controller", help=text, description=text)
+    verb.add_argument("--config", type=Path, metavar="FILE", help="settings (/etc/nodetriage/controller.toml)")
+    verb.set_defaults(verb=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.config import DEFAULT_CONFIG
+    from nodetriage.controller.daemon import run
+
+    return run(arguments.config or DEFAULT_CONFIG)

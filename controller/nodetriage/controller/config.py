@@ -1,0 +1,104 @@
+"""The controller's settings: frozen values from controller.toml and controller.d/*.toml, strictly."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+from nodetriage.controller.admission import AdmissionSettings
+from nodetriage.controller.database import sqlite_url
+from nodetriage.controller.rules import Policy, load_policy, shipped_policy
+from nodetriage.controller.scheduler import NoScheduler, Scheduler
+from nodetriage.controller.slurm import Slurm
+
+DEFAULT_CONFIG = Path("/etc/nodetriage/controller.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """[controller]"""
+
+    listen: str = "127.0.0.1:7443"  # HOST:PORT or unix:PATH
+    state_dir: Path = Path("/var/lib/nodetriage-controller")
+    database: str = ""  # postgresql://HOST/NAME; empty: history.sqlite in state_dir
+    heartbeat_every_s: float = 5.0  # told to every agent; 0 leaves each to its own setting
+    missed_heartbeats: int = 6  # in a row, before a node counts as silent
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.heartbeat_every_s <= 3600:
+            raise ValueError(f"heartbeat_every_s: expected 0 to 3600, got {self.heartbeat_every_s:g}")
+        if self.missed_heartbeats < 1:
+            raise ValueError(f"missed_heartbeats: expected at least 1, got {self.missed_heartbeats}")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """[scheduler]"""
+
+    kind: Literal["none", "slurm"] = "slurm"
+    slurm_conf: str = ""  # where it is not the commands' default
+    timeout_s: float = 10.0  # of one Slurm command
+    scan_every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_s", "scan_every_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected more than 0, got {getattr(self, name):g}")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """[policy]"""
+
+    file: Path | None = None  # none: policy.toml beside controller.toml, else the one that comes with the package
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """All settings of a controller. `policy.file` is the policy in force, or None for the shipped one."""
+
+    controller: Controller = Controller()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    policy: PolicyFile = PolicyFile()
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+
+    @property
+    def database_url(self) -> str:
+        return self.controller.database or sqlite_url(self.controller.state_dir)
+
+    def load_policy(self) -> Policy:
+        """Raises ConfigError."""
+        return load_policy(self.policy.file) if self.policy.file else shipped_policy()
+
+    def new_scheduler(self) -> Scheduler:
+        if self.scheduler.kind == "none":
+            return NoScheduler()
+        return Slurm(self.scheduler.slurm_conf, self.scheduler.timeout_s)
+
+
+def load(path: Path) -> ControllerSettings:
+    """`path`, then controller.d/*.toml beside it (the name of `path` with .d) by name; a later key wins.
+
+    Raises ConfigError: one line with the file, the key, and what was expected.
+    """
+    settings = ControllerSettings()
+    for file in (path, *sorted(path.with_suffix(".d").glob("*.toml"))):
+        try:
+            settings = replace_from(ControllerSettings, settings, load_toml(file), str(file))
+        except ValueError as error:
+            raise ConfigError(f"{file}: {error}") from error
+    return dataclasses.replace(settings, policy=PolicyFile(_policy_file(settings.policy.file, path.parent)))
+
+
+def _policy_file(named: Path | None, folder: Path) -> Path | None:
+    if named is not None:
+        return folder / named
+    beside = folder / "policy.toml"
+    return beside if beside.exists() else None
+
+
+def needs_restart(old: ControllerSettings, new: ControllerSettings) -> list[str]:
+    """Sections whose change a running controller cannot take over: all but the policy."""
+    names = [f.name for f in dataclasses.fields(ControllerSettings) if f.name != "policy"]
+    return [name for name in names if getattr(old, name) != getattr(new, name)]

@@ -1,0 +1,142 @@
+"""The controller as a process: one lock, one store, one service, one brain, and how they start, reload and stop."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+from collections.abc import Coroutine, Iterator
+from importlib import metadata
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import structlog
+
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller import config, log
+from nodetriage.controller.brain import Brain
+from nodetriage.controller.config import ControllerSettings
+from nodetriage.controller.database import open_database
+from nodetriage.controller.freshness import Freshness
+from nodetriage.controller.notify import Notify
+from nodetriage.controller.server import NodeHealthServer, ServerSettings
+from nodetriage.controller.store import Store, StoreError
+
+_log = structlog.get_logger("controller")
+
+SAVE_SEEN_EVERY_S = 10.0
+ALIVE_EVERY_S = 5.0
+
+
+def run(path: Path) -> int:
+    """Runs until SIGTERM or SIGINT. Raises ConfigError where it cannot start, StoreError where the database cannot."""
+    settings = config.load(path)
+    settings.load_policy()
+    log.set_up()
+    with _only_one(settings.controller.state_dir):
+        return asyncio.run(Daemon(path, settings).run())
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Holds the folder for this process; the kernel lets go of it however the process ends."""
+    try:
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"controller.state_dir: {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(file, 20).decode(errors="replace").strip()
+        os.close(file)
+        raise ConfigError(f"controller.state_dir: {folder} is in use by another controller (pid {holder})") from None
+    try:
+        os.ftruncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(file)
+
+
+class Daemon:
+    """Wires the parts together; decides nothing."""
+
+    def __init__(self, path: Path, settings: ControllerSettings) -> None:
+        self._path, self._settings = path, settings
+        self._notify = Notify()
+        self._stop = asyncio.Event()
+        self._store = Store(open_database(settings.database_url))
+        self._freshness = Freshness(monotonic())
+        serving = ServerSettings(
+            settings.controller.listen,
+            metadata.version("nodetriage"),
+            settings.controller.heartbeat_every_s,
+            settings.admission,
+        )
+        self._server = NodeHealthServer(self._store, self._freshness, serving)
+        self._brain = Brain(
+            self._store, settings.new_scheduler(), settings.load_policy(), scan_s=settings.scheduler.scan_every_s
+        )
+
+    async def run(self) -> int:
+        """0 after a stop that was asked for, 1 where a part failed (systemd starts the controller again)."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        try:
+            await self._store.open()
+            self._store.on_events(lambda _: self._brain.notify())
+            await self._server.start()
+            self._notify.ready(f"listening on {self._settings.controller.listen}")
+            return await self._until_stopped(self._brain.run(), self._save_seen(), self._stay_alive())
+        finally:
+            self._notify.stopping()
+            await self._server.stop()
+            with contextlib.suppress(StoreError):
+                await self._store.record_seen(self._freshness.take_unsaved())
+            await self._store.close()
+
+    def reload(self) -> None:
+        """Takes over a changed policy. What is wrong, or needs a restart, is said and changes nothing."""
+        self._notify.reloading()
+        try:
+            new = config.load(self._path)
+            policy = new.load_policy()
+        except ConfigError as error:
+            _log.error("settings kept as they were", why=str(error))
+        else:
+            self._brain.set_policy(policy)
+            restart = config.needs_restart(self._settings, new)
+            _log.info("policy loaded again", file=str(new.policy.file or "shipped"), needs_restart=restart)
+        self._notify.ready(f"listening on {self._settings.controller.listen}")
+
+    async def _until_stopped(self, *parts: Coroutine[Any, Any, None]) -> int:
+        stopped = asyncio.ensure_future(self._stop.wait())
+        tasks = [asyncio.ensure_future(part) for part in parts]
+        done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopped, *tasks):
+            task.cancel()
+        await asyncio.gather(stopped, *tasks, return_exceptions=True)
+        failed = [task for task in done if task is not stopped]
+        for task in failed:
+            _log.critical("a part of the controller ended", exc_info=task.exception())
+        return 1 if failed else 0
+
+    async def _save_seen(self) -> None:
+        """Heartbeats reach the database as one statement now and then, not one by one."""
+        while True:
+            await asyncio.sleep(SAVE_SEEN_EVERY_S)
+            unsaved = self._freshness.take_unsaved()
+            try:
+                await self._store.record_seen(unsaved)
+            except StoreError as error:
+                _log.error("last seen not stored", why=str(error))
+
+    async def _stay_alive(self) -> None:
+        every_s = self._notify.watchdog_s / 3 or ALIVE_EVERY_S
+        while True:
+            self._notify.alive(f"{len(self._server.connected())} agents connected")
+            await asyncio.sleep(every_s)

@@ -1,0 +1,70 @@
+"""The fleet as it stands, from the store: what an operator's first look wants to know. Queries and frozen values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from nodetriage.controller import history
+from nodetriage.controller.history import NodeRow, StoredEvent
+from nodetriage.controller.schema import actions, node_states, transitions
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node: what it is, what the controller thinks of it, what is wrong with it."""
+
+    row: NodeRow
+    state: str  # "" where the brain has not met it yet
+    since_us: int
+    drain: str
+    theirs: bool
+    held_why: str
+    incident: str
+    findings: tuple[StoredEvent, ...]  # open ones, worst first
+
+
+def node_views(connection: Connection, names: Sequence[str] = ()) -> list[NodeView]:
+    """All nodes, or those of `names`, by name."""
+    query = select(node_states)
+    states = {
+        row.node: row for row in connection.execute(query.where(node_states.c.node.in_(names)) if names else query)
+    }
+    findings: dict[str, list[StoredEvent]] = {}
+    for finding in history.open_findings(connection, names):
+        findings.setdefault(finding.node, []).append(finding)
+    return [
+        _view(row, states.get(row.node), findings.get(row.node, ())) for row in history.all_nodes(connection, names)
+    ]
+
+
+def _view(row: NodeRow, state: Row[Any] | None, findings: Sequence[StoredEvent]) -> NodeView:
+    if state is None:
+        return NodeView(row, "", 0, "", False, "", "", tuple(findings))
+    return NodeView(
+        row,
+        state.state,
+        state.since_us,
+        state.drain,
+        bool(state.theirs),
+        state.held_why,
+        state.incident,
+        tuple(findings),
+    )
+
+
+def newest_actions(connection: Connection, node: str, only_open: bool, limit: int) -> list[dict[str, Any]]:
+    """The last `limit` decisions, oldest of them first; of one node unless `node` is "". Columns of the table."""
+    query = select(actions).order_by(actions.c.decided_us.desc(), actions.c.id.desc()).limit(limit)
+    if node:
+        query = query.where(actions.c.node == node)
+    if only_open:
+        query = query.where(actions.c.status.in_(("pending", "started")))
+    return [dict(row) for row in reversed(connection.execute(query).mappings().all())]
+
+
+def newest_transitions(connection: Connection, node: str, limit: int) -> list[dict[str, Any]]:
+    """The last `limit` changes of a node's state, oldest of them first. Columns of the table."""
+    query = select(transitions).where(transitions.c.node == node).order_by(transitions.c.id.desc()).limit(limit)
+    return [dict(row) for row in reversed(connection.execute(query).mappings().all())]

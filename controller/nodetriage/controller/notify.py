@@ -1,0 +1,37 @@
+"""sd_notify(3) for the controller: a datagram on a Unix socket. The agent has a twin, for the two never meet."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+
+class Notify:
+    """Silent where systemd did not ask. Never raises and never blocks."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        for_us = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        watchdog_us = environ.get("WATCHDOG_USEC", "0")
+        self.watchdog_s = int(watchdog_us) / 1e6 if for_us and watchdog_us.isdecimal() else 0.0
+
+    def ready(self, status: str) -> None:
+        self._send(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
+
+    def alive(self, status: str) -> None:
+        self._send(f"WATCHDOG=1\nSTATUS={status}")
+
+    def reloading(self) -> None:
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.setblocking(False)
+            out.sendto(message.encode(), address)

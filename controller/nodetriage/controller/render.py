@@ -1,0 +1,116 @@
+"""Tables for a terminal of 80 columns or more; long values fold, nothing is cut off."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from nodetriage.controller import wording
+from nodetriage.controller.fleet import NodeView
+from nodetriage.controller.history import StoredEvent
+
+_COLOURS = {"high": "bold red", "low": "red", "warning": "yellow", "info": "default"}
+
+
+def show(*parts: RenderableType) -> None:
+    Console(highlight=False, soft_wrap=False).print(Group(*parts))
+
+
+def node_table(views: Sequence[NodeView], now_us: int) -> Table:
+    table = _table("node", "state", "seen", "worst", "findings")
+    for view in views:
+        worst = wording.severity(view.findings[0].event.severity) if view.findings else "-"
+        faults = ", ".join(_counted(f.event.fault for f in view.findings)) or "-"
+        seen = wording.age((now_us - view.row.last_seen_us) / 1_000_000)
+        table.add_row(escape(view.row.node), _state(view), f"{seen} ago", _severity(worst), escape(faults))
+    return table
+
+
+def finding_table(findings: Iterable[StoredEvent]) -> Table:
+    table = _table("severity", "fault", "part", "since", "evidence")
+    for stored in findings:
+        event = stored.event
+        values = (event.fault, event.part, wording.clock(event.at_unix_us), wording.evidence_line(event))
+        table.add_row(_severity(wording.severity(event.severity)), *map(escape, values))
+    return table
+
+
+def outcome_table(outcomes: Iterable[StoredEvent]) -> Table:
+    table = _table("check", "outcome", "since")
+    for stored in outcomes:
+        event = stored.event
+        table.add_row(escape(event.check), wording.outcome(event.outcome), wording.clock(event.at_unix_us))
+    return table
+
+
+def event_table(events: Iterable[StoredEvent]) -> Table:
+    table = _table("time (UTC)", "node", "kind", "severity", "what")
+    for stored in events:
+        event = stored.event
+        word = wording.severity(event.severity)
+        what = " ".join(filter(None, (event.fault or event.check, event.part, _detail(stored))))
+        kind = wording.kind(event.kind)
+        table.add_row(wording.clock(event.at_unix_us), escape(stored.node), kind, _severity(word), escape(what))
+    return table
+
+
+def event_line(stored: StoredEvent) -> str:
+    """One event as one line, for following."""
+    event = stored.event
+    words = (event.fault or event.check, event.part, _detail(stored))
+    start = (wording.clock(event.at_unix_us), stored.node, wording.kind(event.kind), wording.severity(event.severity))
+    return " ".join(filter(None, (*start, *words)))
+
+
+def action_table(records: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table("decided (UTC)", "node", "action", "status", "why")
+    for record in records:
+        job = f" job {record['job']}" if record["job"] else ""
+        outcome = f" ({record['outcome']})" if record["outcome"] not in ("", "done") else ""
+        why = " ".join(filter(None, (record["fault"], record["part"], f"[{record['incident']}]", record["detail"])))
+        values = (record["node"], f"{record['kind']}{job}", f"{record['status']}{outcome}", why)
+        table.add_row(wording.clock(record["decided_us"]), *map(escape, values))
+    return table
+
+
+def transition_table(records: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table("time (UTC)", "from", "to", "cause", "by")
+    for record in records:
+        values = (record["before"] or "-", record["after"], record["cause"], record["actor"])
+        table.add_row(wording.clock(record["at_us"]), *map(escape, values))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _state(view: NodeView) -> str:
+    words = [view.state or "-"]
+    if view.drain:
+        words.append("(theirs)" if view.theirs else f"(drain {view.drain})")
+    if view.held_why:
+        words.append(f"held: {view.held_why}")
+    return escape(" ".join(words))
+
+
+def _severity(word: str) -> str:
+    return f"[{_COLOURS[word]}]{word}[/]" if word in _COLOURS else escape(word or "-")
+
+
+def _detail(stored: StoredEvent) -> str:
+    if not stored.event.fault and stored.event.check:
+        return wording.outcome(stored.event.outcome)
+    return wording.evidence_line(stored.event)
+
+
+def _counted(faults: Iterable[str]) -> list[str]:
+    counts: dict[str, int] = {}
+    for fault in faults:
+        counts[fault] = counts.get(fault, 0) + 1
+    return [fault if count == 1 else f"{fault} x{count}" for fault, count in counts.items()]
