@@ -14,6 +14,11 @@ from nodetriage.v1 import health_pb2 as pb
 NEVER_MS = 0xFFFFFFFF
 
 
+def boottime_s() -> float:
+    """CLOCK_BOOTTIME: goes on through suspend, never steps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def heartbeat(rounds: Rounds, spool: Spool, workers: Workers, boot_id: str, now_s: float) -> pb.Heartbeat:
     """The freshness of every check."""
     return pb.Heartbeat(

@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import condition, config, event, journal, log, own, verdict, worker
+from nodetriage.agent import condition, config, event, journal, log, own, requests, verdict, worker
+from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
 from nodetriage.agent.expected import with_profile
 from nodetriage.agent.host import Host
@@ -33,7 +34,7 @@ from nodetriage.checks.settings import ConfigError
 from nodetriage.v1 import health_pb2 as pb
 
 CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
-TICK_S = 5.0
+TICK_S = 30.0
 SAVE_S = 60.0  # how old what is kept may be, where nothing changed
 SUMMARY_S = 300.0
 STOP_LIMIT_S = 2.0  # for the last commit
@@ -64,10 +65,6 @@ def run(settings: AgentSettings, catalogue: str = CATALOGUE, identify: Callable[
 def boot_id() -> str:
     """random(4): a new one at each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def boottime_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Daemon:
@@ -153,7 +150,7 @@ class Daemon:
         if self._inbox:
             kernel_log = self._settings.kernel_log
             self._kernel_log = KernelLogSource(
-                kernel_log.path, kernel_log.accept_user_records, self._inbox, self._rounds.wake
+                kernel_log.path, kernel_log.accept_user_records, self._inbox, self._rounds.wake, self._judge_self
             )
             self._kernel_log.start()
             if self._kernel_log.trouble:
@@ -231,32 +228,17 @@ class Daemon:
         return condition.heartbeat(self._rounds, self._spool, self._workers, self._boot_id, boottime_s())
 
     async def _command(self, command: pb.Command) -> pb.CommandResult:
-        """Never raises: the controller gets a refusal in words."""
-        if command.HasField("run"):
-            return await self._run_asked(command.id, tuple(command.run.checks))
-        if command.HasField("clear"):
-            c = command.clear
-            done = self._rounds.clear(c.check, c.part, c.fault, c.actor)
-            return pb.CommandResult(id=command.id, done=done, message="" if done else "no such fault is held")
-        return pb.CommandResult(id=command.id, done=False, message="this agent does not know that command")
-
-    async def _run_asked(self, command_id: str, names: tuple[str, ...]) -> pb.CommandResult:
-        answer = await self._answer({"ask": "run", "checks": list(names)})
-        message = answer.get("error") or ", ".join(f"{n} {c['outcome']}" for n, c in answer["checks"].items())
-        return pb.CommandResult(id=command_id, done="error" not in answer, message=message)
+        return await requests.obey(self._rounds, self._workers, command)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The local socket's verbs."""
-        answers: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
-            "status": self._answer_status,
-            "run": self._answer_run,
-        }
-        ask = request.get("ask")
-        if not isinstance(ask, str) or ask not in answers:
-            return {"error": f"unknown request {ask!r}; known: {', '.join(sorted(answers))}"}
-        return await answers[ask](request)
+        if request.get("ask") == "run":
+            return await requests.run(self._rounds, self._workers, request.get("checks"))
+        if request.get("ask") == "status":
+            return self._answer_status()
+        return {"error": f"unknown request {request.get('ask')!r}; known: run, status"}
 
-    async def _answer_status(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _answer_status(self) -> dict[str, Any]:
         source = self._kernel_log
         return {
             **condition.status(self._rounds, self._workers, boottime_s()),
@@ -270,16 +252,6 @@ class Daemon:
                 "trouble": source.trouble if source else "",
             },
         }
-
-    async def _answer_run(self, request: dict[str, Any]) -> dict[str, Any]:
-        names = request.get("checks") or list(self._rounds.checks)
-        unknown = [n for n in names if n not in self._rounds.checks] if isinstance(names, list) else [names]
-        if unknown:
-            known = ", ".join(sorted(self._rounds.checks))
-            return {"error": f"not enabled here: {', '.join(map(str, unknown))}; enabled checks: {known}"}
-        await asyncio.gather(*(self._rounds.run(name) for name in names))
-        status = condition.status(self._rounds, self._workers, boottime_s())
-        return {**status, "checks": {n: status["checks"][n] for n in names}}
 
     async def _reloads(self) -> None:
         while True:

@@ -1,6 +1,6 @@
 """The spool's file: SQLite in WAL mode, written by a thread of its own that the event loop never waits for.
 
-Transactions that hold events are synchronous=FULL, the others NORMAL (docs/decisions/0101-spool-on-disk.md).
+Transactions that hold events are synchronous=FULL, the others NORMAL (docs/decisions/0020-spool-on-disk.md).
 """
 
 import asyncio

@@ -15,10 +15,15 @@ MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a hardened unit or a c
 
 
 class KernelLogSource:
-    """Follows the log: each record into the inbox, the checks that it concerns to `wake`."""
+    """Follows the log: each record into the inbox, the checks that it concerns to `wake`; `lost` after an overrun."""
 
     def __init__(
-        self, path: Path, accept_user_records: bool, inbox: Inbox, wake: Callable[[Iterable[str]], None]
+        self,
+        path: Path,
+        accept_user_records: bool,
+        inbox: Inbox,
+        wake: Callable[[Iterable[str]], None],
+        lost: Callable[[], None],
     ) -> None:
         self.trouble = ""
         self.overruns = 0
@@ -27,6 +32,7 @@ class KernelLogSource:
         self._accept_user_records = accept_user_records
         self._inbox = inbox
         self._wake = wake
+        self._lost = lost
         self._log: KernelLog | None = None
         self._again: asyncio.TimerHandle | None = None
 
@@ -76,6 +82,8 @@ class KernelLogSource:
             elif believed(record, self._accept_user_records):
                 woken.update(self._inbox.offer(record))
         self._wake(woken)
+        if self.overruns:
+            self._lost()
 
     def _poll(self) -> None:
         self._hear()

@@ -74,14 +74,14 @@ class StatusServer:
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
         uid = peer_uid(writer.get_extra_info("socket"))
-        if uid not in (0, os.geteuid()):
-            return {"error": f"uid {uid} may not ask; root and the agent's own user may"}
         try:
             line = await reader.readline()
         except ValueError:
             return {"error": f"a request is one line of at most {REQUEST_LIMIT_BYTES} bytes"}
         if not line:
             return None
+        if uid not in (0, os.geteuid()):  # said only now: an answer to a client that still writes would be lost
+            return {"error": f"uid {uid} may not ask; root and the agent's own user may"}
         try:
             request = json.loads(line)
         except ValueError as error:

@@ -1,6 +1,7 @@
 """The one stream to a controller: hello and resume, events and heartbeats up, acks and commands down."""
 
 import asyncio
+import contextlib
 import ipaddress
 import random
 import time
@@ -13,7 +14,7 @@ import grpc
 import structlog
 
 from nodetriage.agent.event import numbered
-from nodetriage.agent.spool import SeqRange, Spool, Stored
+from nodetriage.agent.spool import SETTLE_S, SeqRange, Spool, Stored
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
 
@@ -205,12 +206,10 @@ class Stream:
             if message := session.next():
                 await session.call.write(message)
                 continue
-            # An event that is not on disk yet may be sent a second later: nobody else would wake us for that.
-            wait_s = max(0.0, min(due_s - time.monotonic(), 1.0))
-            try:
-                await asyncio.wait_for(self._wake.wait(), wait_s)
-            except TimeoutError:
-                continue
+            # An event that is not on disk yet may be sent a moment later: nobody else would wake us for that.
+            wait_s = due_s - time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s)
 
 
 class _Session:
@@ -236,6 +235,11 @@ class _Session:
             self._heard_s = time.monotonic()
         elif time.monotonic() - self._heard_s > ACK_LIMIT_S:
             raise Unanswered(f"no ack for {ACK_LIMIT_S:.0f} s")
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether there are events of this run that were not sent only because they are not on disk."""
+        return self._spool.next_seq - 1 > self._live_seq
 
     def next(self) -> pb.AgentMessage | None:
         if self.results:
