@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -30,6 +31,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb. 0 ok, 1 warning, 2 low or high, 3 unknown, 78 bad configuration or command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a mount point need not be text
     arguments = _parser().parse_args(argv)
     from nodetriage.checks.settings import ConfigError
 

@@ -10,6 +10,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 
@@ -48,7 +49,8 @@ def run(
             env=ENVIRONMENT,
             cwd="/",
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            # Code between fork and exec is safe in a process with one thread, as workers are; elsewhere it is left out.
+            preexec_fn=_die_with_parent if threading.active_count() == 1 else None,
         )
     except FileNotFoundError:
         raise Unavailable(f"{argv[0]}: not installed") from None

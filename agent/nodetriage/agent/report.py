@@ -101,13 +101,13 @@ def as_text(results: Sequence[Result], colour: bool = False) -> Iterator[str]:
 def _check(result: Result, colour: bool) -> Iterator[str]:
     left = _NAME_WIDTH + _OUTCOME_WIDTH
     outcome = painted(f"{result.outcome.value:<{_OUTCOME_WIDTH}}", result.outcome, colour)
-    why = textwrap.wrap(result.why, WIDTH - left) or [""]
+    why = textwrap.wrap(clean(result.why), WIDTH - left) or [""]
     yield f"{result.check:<{_NAME_WIDTH}}{outcome}{why[0]}".rstrip()
     for line in why[1:]:
         yield " " * left + line
     for finding in _ordered(result.findings):
         severity = painted(f"{finding.severity.name.lower():<9}", finding.severity, colour)
-        yield f"  {severity}{finding.part}: {finding.fault}"
+        yield f"  {severity}{clean(finding.part)}: {finding.fault}"
         known = faults().get(finding.fault)
         if known:
             yield from _indented(known.title)
@@ -118,7 +118,7 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value if value.isprintable() and " " not in value else repr(value)
+        return repr(value) if " " in value else clean(value)
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
@@ -139,6 +139,11 @@ def _sum(results: Sequence[Result]) -> str:
     if all(result.outcome is Outcome.SKIPPED for result in results):
         return f"{len(results)} {noun}: {told}. Nothing could be looked at."
     return f"{len(results)} {noun}: {told}."
+
+
+def clean(text: str) -> str:
+    """Nothing in it can move the cursor or change a colour: names in it may come from any user of the machine."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def painted(text: str, kind: Severity | Outcome, colour: bool) -> str:

@@ -83,7 +83,7 @@ def as_json(found: Fault) -> dict[str, Any]:
 def as_text(found: Fault, advise: bool, colour: bool = False) -> Iterator[str]:
     """What, where, who and how grave on one line; under it, if wanted, what to do about it."""
     what = f"{found.kind.capitalize() if found.kind == 'xid' else 'SXid'} {found.code}" if found.code else "no code"
-    who = f" by {found.process or 'pid'} ({found.pid})" if isinstance(found.pid, int) else ""
+    who = f" by {report.clean(found.process or 'pid')} ({found.pid})" if isinstance(found.pid, int) else ""
     severity = report.painted(f"{found.severity.name.lower():<8}", found.severity, colour)
     yield f"{found.line:>6}  {severity} {what} at {found.pci or 'an unnamed GPU'}{who}: {found.fault}"
     indent = " " * 8
