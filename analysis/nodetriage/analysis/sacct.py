@@ -6,12 +6,13 @@ What to ask of sacct (docs/history.md says why): TZ=UTC sacct -a -D -P -S ... -o
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
 from nodetriage.analysis.nodelist import NO_LIST, expand_column
-from nodetriage.analysis.sacct_lines import Header, records
+from nodetriage.analysis.sacct_lines import BLOCK_BYTES, Header, records
 from nodetriage.analysis.tables import JOBS, TIME, Imported, Problems, TableError, empty, sound_jobs
 from nodetriage.checks.settings import ConfigError
 
@@ -58,13 +59,18 @@ def batches(path: Path, zone: str = "UTC") -> Iterator[Imported]:
     """The records of `path` as rows of JOBS, a block at a time, not yet looked at for soundness. Raises TableError."""
     try:
         with path.open("rb") as source:
-            for header, lines, problems in records(source):
-                rows = normalise(_columns(header, lines), zone)
-                yield Imported(rows.frame, problems + rows.problems)
+            yield from rows_of(source, zone)
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
     except TableError as error:
         raise TableError(f"{path}: {error}") from error
+
+
+def rows_of(source: BinaryIO, zone: str = "UTC", block_bytes: int = BLOCK_BYTES) -> Iterator[Imported]:
+    """The same from an open file. Raises TableError where it has no header with JobID and State."""
+    for header, lines, problems in records(source, block_bytes):
+        rows = normalise(_columns(header, lines), zone)
+        yield Imported(rows.frame, problems + rows.problems)
 
 
 def normalise(raw: pl.DataFrame, zone: str) -> Imported:

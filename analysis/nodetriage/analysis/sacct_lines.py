@@ -71,17 +71,20 @@ class _Mender:
         fields = line.split(self.header.delimiter)
         extra = len(fields) - len(self.header.names)
         readings = []
-        for i, name in enumerate(self.header.names):
-            if name in FREE_TEXT:
-                whole = " ".join(fields[i : i + extra + 1])
-                reading = [*fields[:i], whole, *fields[i + extra + 1 :]]
-                if self._plausible(reading):
-                    readings.append(reading)
-        if len(readings) != 1:
+        for i in (at for at, name in enumerate(self.header.names) if name in FREE_TEXT):
+            whole = " ".join(fields[i : i + extra + 1])
+            reading = [*fields[:i], whole, *fields[i + extra + 1 :]]
+            if self._plausible(reading):
+                readings.append(reading)
+        # Two free fields side by side leave open which had the delimiter; all that counts is the same either way.
+        if len({tuple(self._strict(r)) for r in readings}) != 1:
             self.problems["too many fields"] += 1
             return None
         self.mended["a delimiter in a field"] += 1
-        return self.header.delimiter.join(readings[0])
+        return self.header.delimiter.join(readings[-1])
+
+    def _strict(self, fields: list[str]) -> list[str]:
+        return [f for name, f in zip(self.header.names, fields, strict=True) if name not in FREE_TEXT]
 
     def _plausible(self, fields: list[str]) -> bool:
         row = dict(zip(self.header.names, fields, strict=True))
@@ -102,7 +105,7 @@ def read_header(line: str) -> Header:
     return Header(delimiter, names)
 
 
-def records(source: BinaryIO) -> Iterator[tuple[Header, pl.Series, Problems]]:
+def records(source: BinaryIO, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[Header, pl.Series, Problems]]:
     """Whole records, each with exactly the header's delimiters, a block at a time. Raises TableError (no header)."""
     first = source.readline()
     while first and not first.strip():
@@ -113,7 +116,7 @@ def records(source: BinaryIO) -> Iterator[tuple[Header, pl.Series, Problems]]:
     mender = _Mender(header)
     rest = b""
     while True:
-        block = source.read(BLOCK_BYTES)
+        block = source.read(block_bytes)
         rest += block
         cut = rest.rfind(b"\n") + 1 if block else len(rest)
         lines = _decoded(rest[:cut], mender.mended)

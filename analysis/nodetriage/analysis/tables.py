@@ -197,6 +197,7 @@ def _impossible_jobs(now: datetime) -> dict[str, pl.Expr]:
         "no state": pl.col("state").is_null() | (pl.col("state") == ""),
         "a time before 2000 or in the future": wrong_clock,
         "ends before it starts": pl.col("end_at") < pl.col("start_at"),
+        "less than no GPU or node": (pl.col("gpus") < 0) | (pl.col("node_count") < 0),
     }
 
 
