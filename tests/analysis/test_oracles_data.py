@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -150,6 +151,15 @@ def test_published_data_counts_as_the_oracle(oracle: str) -> None:
     row = ROWS[oracle]
     kind, _, amount = row["tolerance"].partition("=")
     assert figure(oracle) == pytest.approx(float(row["expected"]), **{"rel": 0.0, "abs": 0.0, kind: float(amount)})
+
+
+def test_the_infinitehbd_trace_is_bursty_and_its_interval_is_widened() -> None:
+    starts = infinitehbd()["start_day"].to_numpy()
+    found = burst.test(starts, np.full(349, 400.0))
+    assert found.bursty
+    assert found.widening > 3
+    plain, wide = poisson.event_interval(584), poisson.event_interval(584, dispersion=found.widening)
+    assert wide[0] < plain[0] < plain[1] < wide[1]
 
 
 def test_each_trace_of_the_oracles_is_here_or_named_as_not_shipped() -> None:

@@ -73,7 +73,7 @@ def test_the_same_plot_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_mttf_shows_measured_intervals_bounds_and_the_models_line() -> None:
     (axes,) = plots.mttf_by_size(BUCKETS, 6.5, SOURCE).axes
-    labels = [str(t.get_text()) for t in axes.get_legend().get_texts()]  # type: ignore[union-attr]
+    labels = [str(t.get_text()) for t in axes.get_legend().get_texts()]
     assert any("measured, 90 %" in label for label in labels)
     assert any("no failure" in label for label in labels)
     assert any(label.startswith("model") for label in labels)

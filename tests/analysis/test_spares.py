@@ -39,6 +39,30 @@ def test_kept_copies_reach_back_behind_the_corruption_whenever_it_is_noticed() -
     assert (copies - 2) * interval < latency  # one fewer fails just after a save
 
 
+def test_a_pool_shared_by_jobs_holds_for_repair_times_of_any_spread() -> None:
+    """Two jobs of 1,024 nodes claim from one pool; repairs are lognormal, a few many times longer than most."""
+    rng = np.random.default_rng(9)
+    days, mean_repair, sigma = 20_000.0, 0.5, 1.5
+    count = rng.poisson(2 * 1024 * 3.7887 / 1000 * days)
+    start = np.sort(rng.uniform(0, days, size=count))
+    end = start + rng.lognormal(np.log(mean_repair) - sigma**2 / 2, sigma, size=count)
+    moments = rng.uniform(100, days, size=50_000)
+    out = np.searchsorted(start, moments) - np.searchsorted(np.sort(end), moments)
+    pool = spares.needed(2 * 1024, 3.7887, mean_repair, 0.99).value
+    assert (out <= pool).mean() == pytest.approx(0.99, abs=0.006)
+    assert pool < 2 * spares.needed(1024, 3.7887, mean_repair, 0.99).value  # one pool is cheaper than two
+
+
+def test_a_rollback_goes_to_the_newest_checkpoint_that_is_surely_clean() -> None:
+    saved = [3.0 + 13.0 * n for n in range(8)]  # the newest three minutes ago
+    found = retention.roll_back(saved, detection_latency_min=90)
+    assert found.to_min == 94
+    assert found.suspect_min == tuple(saved[:7])
+    assert retention.roll_back(saved[:7], detection_latency_min=90).to_min is None
+    with pytest.raises(OutOfDomain, match="0 or more"):
+        retention.roll_back([-1.0], 90)
+
+
 def test_the_slowest_of_many_is_as_slow_as_drawn() -> None:
     rng = np.random.default_rng(4)
     drawn = rng.standard_normal((20_000, 64)).max(axis=1).mean()

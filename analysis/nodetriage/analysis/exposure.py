@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 
 from nodetriage.analysis.burst import Floats
+from nodetriage.analysis.mttf import GPUS_PER_NODE
 
-GPUS_PER_NODE = 8
 DAY = timedelta(days=1)
-_DAY_US = 86_400_000_000
+DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ def daily_node_days(jobs: pl.DataFrame, window: Window) -> Floats:
     )
     nodes = rows["nodes"].to_numpy().astype(np.float64)
     used = _used_before(rows["start"].to_numpy(), nodes, edges) - _used_before(rows["end"].to_numpy(), nodes, edges)
-    return np.asarray(np.diff(used) / _DAY_US, dtype=np.float64)
+    return np.asarray(np.diff(used) / DAY_US, dtype=np.float64)
 
 
 def day_edges_us(window: Window) -> Floats:
     """Where the days of the window begin and end, in microseconds since 1970."""
     first, last = _us(window.since), _us(window.until)
-    return np.append(np.arange(first, last, _DAY_US), last).astype(np.float64)
+    return np.append(np.arange(first, last, DAY_US), last).astype(np.float64)
 
 
 def _used_before(at: "np.ndarray[tuple[int], np.dtype[np.int64]]", nodes: Floats, edges: Floats) -> Floats:

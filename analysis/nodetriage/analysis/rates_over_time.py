@@ -6,11 +6,10 @@ import numpy as np
 import polars as pl
 
 from nodetriage.analysis import poisson
-from nodetriage.analysis.exposure import Window, daily_node_days, runs
+from nodetriage.analysis.exposure import DAY_US, Window, daily_node_days, runs
 from nodetriage.analysis.rates import LARGE_GPUS, PER_1000
 
 ROLLING_DAYS = 30
-_DAY_US = 86_400_000_000
 
 
 def by_category(jobs: pl.DataFrame, window: Window, failed: pl.Expr, category: pl.Expr) -> pl.DataFrame:
@@ -59,7 +58,7 @@ def rolling(
     full = exposure.size - days + 1
     if full < 1 or not labels:
         return _empty_rolling()
-    place = ((causes["end_at"] - window.since).dt.total_microseconds() // _DAY_US).to_numpy()
+    place = ((causes["end_at"] - window.since).dt.total_microseconds() // DAY_US).to_numpy()
     node_days = _rolling_sum(exposure, days)
     last_days = [(window.since + timedelta(days=days - 1 + i)).date() for i in range(full)]
     parts = []

@@ -36,7 +36,8 @@ def write(args: argparse.Namespace) -> int:
         )
         args.directory.mkdir(parents=True, exist_ok=True)
         sys.stderr.write(f"simulating {settings.nodes} nodes for {settings.days} days\n")
-        made = simulate.fleet(args.seed, settings)
+        made = simulate.fleet(args.seed, settings, _progress)
+        sys.stderr.write("\n")
         tables = {
             "jobs": made.jobs,
             "events": made.events,
@@ -50,3 +51,8 @@ def write(args: argparse.Namespace) -> int:
         sys.stderr.write(f"simulate: {error}\n")
         return 2
     return 0
+
+
+def _progress(week: int, weeks: int) -> None:
+    sys.stderr.write(f"\rweek {week} of {weeks}")
+    sys.stderr.flush()
