@@ -23,14 +23,20 @@ from nodetriage.v1 import health_pb2 as pb
 
 pytestmark = pytest.mark.slurm
 BRAIN = Path(__file__).resolve().parent / "brain_once.py"
+# The first time is the drain's, the second the requeue's.
 KILL_POINTS = (
     "brain.before_commit",
     "brain.after_commit",
     "action.before_start",
     "action.after_start",
     "action.after_drain",
-    "action.after_requeue",
     "action.before_done",
+    "brain.before_commit:2",
+    "brain.after_commit:2",
+    "action.before_start:2",
+    "action.after_start:2",
+    "action.after_requeue",
+    "action.before_done:2",
 )
 
 

@@ -36,29 +36,7 @@ async def run(argv: Sequence[str], timeout_s: float, environment: Mapping[str, s
     past OUTPUT_LIMIT_BYTES, after killing the program's whole process group. The kernel kills it too if this process
     dies (setpriv of util-linux, where there is one): what an earlier controller began cannot act later.
     """
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    env = {**passed_on, **(environment or {}), "LC_ALL": "C", "TZ": "UTC"}
-    program = shutil.which(argv[0], path=env.get("PATH"))
-    if program is None:
-        raise CommandMissing(f"{argv[0]}: not installed (looked in {env.get('PATH', 'no PATH')})")
-    setpriv = shutil.which("setpriv")
-    guard = (setpriv, "--pdeathsig", "KILL") if setpriv else ()
-    loop = asyncio.get_running_loop()
-    try:
-        child, listener = await loop.subprocess_exec(
-            _Listener,
-            *guard,
-            program,
-            *argv[1:],
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=env,
-            cwd="/",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise CommandMissing(f"{argv[0]}: {error.strerror or error}") from error
+    child, listener = await _begin(argv, environment or {})
     try:
         async with asyncio.timeout(timeout_s):
             await listener.ended
@@ -72,6 +50,33 @@ async def run(argv: Sequence[str], timeout_s: float, environment: Mapping[str, s
         child.close()
     stdout, stderr = (bytes(listener.said[fd]).decode("utf-8", "replace") for fd in (1, 2))
     return Answer(child.get_returncode() or 0, stdout, stderr)
+
+
+async def _begin(
+    argv: Sequence[str], environment: Mapping[str, str]
+) -> "tuple[asyncio.SubprocessTransport, _Listener]":
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    env = {**passed_on, **environment, "LC_ALL": "C", "TZ": "UTC"}
+    program = shutil.which(argv[0], path=env.get("PATH"))
+    if program is None:
+        raise CommandMissing(f"{argv[0]}: not installed (looked in {env.get('PATH', 'no PATH')})")
+    setpriv = shutil.which("setpriv")
+    guard = (setpriv, "--pdeathsig", "KILL") if setpriv else ()
+    try:
+        return await asyncio.get_running_loop().subprocess_exec(
+            _Listener,
+            *guard,
+            program,
+            *argv[1:],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CommandMissing(f"{argv[0]}: {error.strerror or error}") from error
 
 
 class _Listener(asyncio.SubprocessProtocol):

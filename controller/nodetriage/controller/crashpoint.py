@@ -1,15 +1,22 @@
-"""For tests only: makes the process die, as by `kill -9`, at one named step.
+"""For tests only: makes the controller die, as by `kill -9`, at one named step.
 
-`NODETRIAGE_DIE_AT=name` is read once, when this module is imported. Nothing sets it outside the tests.
+`NODETRIAGE_DIE_AT=NAME` (or `NAME:N`, at the Nth time) is read once, when this module is imported;
+`NODETRIAGE_DIE_WHEN=FILE` spares the controller until that file exists. Nothing sets either outside the tests.
 """
 
 import os
 import signal
 
-_DIE_AT = os.environ.get("NODETRIAGE_DIE_AT", "")
+_name, _, _times = os.environ.get("NODETRIAGE_DIE_AT", "").partition(":")
+_left = int(_times) if _times.isdecimal() else 1
+_DIE_WHEN = os.environ.get("NODETRIAGE_DIE_WHEN", "/")
 
 
 def passing(name: str) -> None:
     """Says that the step `name` is reached."""
-    if name == _DIE_AT:
+    global _left
+    if name != _name or not os.access(_DIE_WHEN, os.F_OK):
+        return
+    _left -= 1
+    if _left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
