@@ -18,9 +18,9 @@ class Agent:
     """[agent]"""
 
     node: str = ""  # the scheduler's name of this node; empty: SLURMD_NODENAME, else the short host name
-    state_dir: Path = Path("/var/lib/nodetriage")
-    run_dir: Path = Path("/run/nodetriage")
-    heartbeat_s: float = 5.0
+    state_dir: Path = Path("/var/lib/nodetriage")  # the spool; one agent a folder
+    run_dir: Path = Path("/run/nodetriage")  # the local socket, agent.sock
+    heartbeat_s: float = 5.0  # unless the controller asks for another period
     root: Path = Path("/")  # a recorded tree instead of this machine, for trials
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Controller:
 class KernelLogSettings:
     """[kernel_log]"""
 
-    path: Path = Path("/dev/kmsg")
+    path: Path = Path("/dev/kmsg")  # or a pty, a FIFO, a file to replay
     accept_user_records: bool = False  # believe records that user space wrote (priority 8 and above); for trials
 
 

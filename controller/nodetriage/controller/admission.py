@@ -28,13 +28,13 @@ class Refused(Exception):
 class AdmissionSettings:
     """Limits that keep one peer from harming the others. A node above its rate is slowed down, not refused."""
 
-    max_agents: int = 20_000
-    max_watchers: int = 100
+    max_agents: int = 20_000  # connected at once
+    max_watchers: int = 100  # of the event stream, at once
     max_message_bytes: int = 1024 * 1024
     max_events_per_batch: int = 1_000
-    events_per_s_per_node: float = 1_000.0
-    burst_events_per_node: int = 5_000
-    hello_within_s: float = 10.0
+    events_per_s_per_node: float = 1_000.0  # sustained; above it the node is slowed down
+    burst_events_per_node: int = 5_000  # beyond the rate, before that
+    hello_within_s: float = 10.0  # of connecting
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

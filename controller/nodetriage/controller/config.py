@@ -20,7 +20,7 @@ class Controller:
     """[controller]"""
 
     listen: str = "127.0.0.1:7443"  # HOST:PORT or unix:PATH
-    state_dir: Path = Path("/var/lib/nodetriage-controller")
+    state_dir: Path = Path("/var/lib/nodetriage-controller")  # the history; one controller a folder
     database: str = ""  # postgresql://HOST/NAME; empty: history.sqlite in state_dir
     heartbeat_every_s: float = 5.0  # told to every agent; 0 leaves each to its own setting
     missed_heartbeats: int = 6  # in a row, before a node counts as silent
@@ -39,7 +39,7 @@ class SchedulerSettings:
     kind: Literal["none", "slurm"] = "slurm"
     slurm_conf: str = ""  # where it is not the commands' default
     timeout_s: float = 10.0  # of one Slurm command
-    scan_every_s: float = 60.0
+    scan_every_s: float = 60.0  # how often all nodes are read, besides after each action
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "scan_every_s"):

@@ -43,10 +43,10 @@ class Rule:
     """Empty fields match everything; the rule that names most of them wins, the later of equals."""
 
     action: Response
-    fault: str = ""
+    fault: str = ""  # a code
     severity: Severity | None = None
-    partition: str = ""
-    profile: str = ""
+    partition: str = ""  # a node in it, by the scheduler's name
+    profile: str = ""  # of the node's expected hardware
     confirm: int = 1  # how often it must be told before it counts
     hold_s: float = 0.0  # how long it must have been known before it counts
     returns: Returns = "operator"  # who brings the node back
@@ -65,9 +65,9 @@ class Limits:
     """How many nodes the controller may have drained. A percentage never forbids the first node."""
 
     max_drains_per_hour: int = 10
-    max_nodes: int = 50
-    max_percent: float = 5.0
-    partition_max_nodes: int = 50
+    max_nodes: int = 50  # drained by us at once
+    max_percent: float = 5.0  # of the fleet, at once
+    partition_max_nodes: int = 50  # the same, of one partition
     partition_max_percent: float = 10.0
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Requeues:
     """Protects the queue from a job that keeps meeting bad nodes, or makes them."""
 
     max_per_job: int = 5  # within the window; then it stays held until an operator releases it
-    window_s: float = 86400.0
+    window_s: float = 86400.0  # in which requeues of one job are counted
     backoff_s: float = 300.0  # after the first; doubled with each further one
 
 
@@ -102,7 +102,7 @@ class Policy:
     authority: Authority = Authority.ACT
     adopt_as: Literal["healthy", "burn_in"] = "healthy"
     resumed_by_hand: Literal["drain_again", "accept"] = "drain_again"
-    return_hold_s: float = 600.0
+    return_hold_s: float = 600.0  # how long a node must be free of faults before it comes back by itself
     severity: Mapping[str, Response] = field(default_factory=_by_severity)
     rule: tuple[Rule, ...] = ()
     brake: Limits = field(default_factory=Limits)
