@@ -130,6 +130,7 @@ class NodeHealthServer:
                 raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {self._watchers} watchers")
             self._watchers += 1
             try:
+                await context.send_initial_metadata(())  # tells a follower that it was let in, before there is news
                 async with contextlib.aclosing(watch(self._store, request)) as found:
                     async for event in found:
                         yield event

@@ -1,0 +1,150 @@
+"""nodetriagectl reads the history: tables for people within 80 columns, JSON for programs, clear words otherwise."""
+
+import asyncio
+import json
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_client import BOOT, event
+
+from nodetriage.controller import schema
+from nodetriage.controller.cli import main
+from nodetriage.controller.database import create_tables, open_database
+from nodetriage.controller.rows import Hello
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2 as pb
+
+ACTION = {
+    "id": "d1", "kind": "drain", "node": "n1", "incident": "i-7", "fault": "gpu_lost", "part": "GPU-1",
+    "severity": 4, "job": "", "restarts": 0, "hold": 0, "text": "nodetriage: gpu_lost", "status": "pending",
+    "outcome": "", "detail": "slurmctld did not answer", "attempts": 2, "next_try_us": 0, "decided_us": 5_000_000,
+}  # fmt: skip
+
+
+@pytest.fixture
+def filled(sqlite_url: str) -> str:
+    async def fill() -> None:
+        store = Store(open_database(sqlite_url))
+        await store.open()
+        for node in ("n1", "n2"):
+            await store.record_hello(Hello(node, BOOT, "0.1.0", "h100"), 1)
+        lost = event(1)
+        lost.evidence["seen"].whole = 7
+        outcome = pb.Event(
+            boot_id=BOOT, seq=3, kind=pb.EVENT_KIND_OUTCOME, check="gpu_lost", outcome=pb.OUTCOME_FINDINGS
+        )
+        low = event(2, fault="ib_link_down", part="mlx5_0/1", severity=pb.SEVERITY_LOW)
+        await store.record("n1", [lost, low, outcome], 5)
+        await store.write(lambda c: c.execute(schema.actions.insert(), ACTION))
+        await store.close()
+
+    asyncio.run(fill())
+    return sqlite_url
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(argv) == 0
+    return capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    return json.loads(printed(capsys, *argv, "--json"))
+
+
+def test_nodes_shows_every_node_and_what_is_wrong_with_it(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "nodes", "--database", filled).splitlines()
+    assert lines[0].split() == ["node", "state", "seen", "worst", "findings"]
+    assert lines[1].split()[0] == "n1"
+    assert "high" in lines[1]
+    assert "gpu_lost, ib_link_down" in " ".join(line.strip() for line in lines[1:])
+    [n1, n2] = as_json(capsys, "nodes", "--database", filled)
+    assert [(f["fault"], f["severity"]) for f in n1["findings"]] == [("gpu_lost", "high"), ("ib_link_down", "low")]
+    assert (n2["node"], n2["findings"], n2["profile"]) == ("n2", [], "h100")
+
+
+def test_node_tells_findings_checks_and_actions(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "node", "n1", "--database", filled)
+    for word in ("Open findings", "GPU-1", "seen=7", "findings", "drain", "[i-7]"):
+        assert word in text
+    whole = as_json(capsys, "node", "n1", "--database", filled)
+    assert whole["checks"] == [{"check": "gpu_lost", "outcome": "findings", "since": "1970-01-01T00:00:00.000000Z"}]
+    assert (whole["actions"][0]["severity"], whole["actions"][0]["decided_at"][:19]) == ("high", "1970-01-01T00:00:05")
+
+
+def test_events_are_filtered(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def seqs(*argv: str) -> list[int]:
+        return [e["seq"] for e in as_json(capsys, "events", "--database", filled, *argv)]
+
+    assert seqs() == [1, 2, 3]
+    assert seqs("--severity", "high") == [1]
+    assert seqs("--fault", "ib_link_down", "--fault", "other") == [2]
+    assert seqs("--node", "n2") == []
+    assert seqs("--limit", "1") == [3]
+    assert seqs("--since", "7d") == []
+    [first] = as_json(capsys, "events", "--database", filled, "--severity", "high")
+    assert (first["kind"], first["evidence"], first["node"]) == ("raised", {"seen": 7}, "n1")
+
+
+def test_actions_show_what_is_still_to_be_done_and_why_it_is_not(
+    filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [action] = as_json(capsys, "actions", "--open", "--database", filled)
+    assert (action["id"], action["status"], action["detail"]) == ("d1", "pending", "slurmctld did not answer")
+    assert "did not answer" in " ".join(printed(capsys, "actions", "--database", filled).split())
+
+
+@pytest.mark.parametrize("verb", [("nodes",), ("node", "n1"), ("events",), ("actions",)])
+def test_tables_stay_within_80_columns(
+    filled: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = printed(capsys, *verb, "--database", filled)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_before_a_controller_ever_ran_the_answer_is_unknown(
+    tmp_path: Path, sqlite_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["nodes", "--database", sqlite_url]) == 3
+    assert "no database yet" in capsys.readouterr().err
+    engine = open_database(sqlite_url)
+    create_tables(engine)
+    engine.dispose()
+    assert main(["nodes", "--database", sqlite_url]) == 0
+    assert "no node has said hello yet" in capsys.readouterr().out
+    assert main(["node", "n9", "--database", sqlite_url]) == 3
+    assert "no node of this name" in capsys.readouterr().err
+
+
+def test_a_database_that_is_away_is_unknown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nodes", "--database", f"postgresql:///x?host={tmp_path}"]) == 3
+    assert "nodetriagectl: database: " in capsys.readouterr().err
+
+
+def test_postgresql_is_read_the_same_way(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["events", "--database", postgres_url]) == 3
+    assert "no tables yet" in capsys.readouterr().err
+    engine = open_database(postgres_url)
+    create_tables(engine)
+    engine.dispose()
+    assert as_json(capsys, "events", "--database", postgres_url) == []
+
+
+@pytest.mark.parametrize(
+    "argv", [["nodes", "--config", "/nowhere.toml"], ["events", "--since", "soon"], ["nonsense"], []]
+)
+def test_a_wrong_command_line_or_file_is_bad_configuration(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(argv)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 78
+    assert "nodetriagectl" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"nodetriagectl {metadata.version('nodetriage')}\n"

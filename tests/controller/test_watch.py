@@ -1,0 +1,72 @@
+"""Watch delivers each stored event from a cursor on, filtered, and goes on with what comes."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from fleet_client import agent, channel, event, serving
+
+from nodetriage.controller.rows import Hello
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2 as pb
+from nodetriage.v1 import health_pb2_grpc
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+async def fill(store: Store, node: str, *events: pb.Event) -> None:
+    await store.record_hello(Hello(node, "b", "0.4.2", ""), 1)
+    await store.record(node, events, 5)
+
+
+async def watched(target: str, **request: Any) -> list[pb.WatchedEvent]:
+    async with channel(target) as opened:
+        return [w async for w in health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest(**request))]
+
+
+def test_without_follow_it_ends_at_the_newest_and_a_cursor_resumes_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, store, target):
+            await fill(store, "n1", *(event(seq) for seq in range(1, 1201)))  # more than two pages
+            found = await watched(target)
+            assert [w.event.seq for w in found] == list(range(1, 1201))
+            assert (found[0].node, found[0].received_unix_us) == ("n1", 5)
+            rest = await watched(target, after_cursor=found[699].cursor)
+            assert [w.event.seq for w in rest] == list(range(701, 1201))
+            assert await watched(target, after_cursor=found[-1].cursor) == []
+
+    run(main)
+
+
+def test_only_what_was_asked_for_is_delivered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, store, target):
+            await fill(store, "n1", event(1), event(2, severity=pb.SEVERITY_LOW), event(3, fault="ib_link_down"))
+            await fill(store, "n2", event(4))
+            assert [w.event.seq for w in await watched(target, nodes=["n1"])] == [1, 2, 3]
+            assert [w.event.seq for w in await watched(target, faults=["ib_link_down"])] == [3]
+            assert [w.event.seq for w in await watched(target, min_severity=pb.SEVERITY_HIGH)] == [1, 3, 4]
+
+    run(main)
+
+
+def test_a_follower_hears_what_an_agent_sends_and_skips_what_it_did_not_ask_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (_, store, target), channel(target) as opened, agent(target) as stream:
+            await fill(store, "n2", event(1))
+            request = pb.WatchRequest(nodes=["n1"], follow=True)
+            call = health_pb2_grpc.NodeHealthStub(opened).Watch(request)
+            await call.wait_for_connection()
+            await stream.hello("n1")
+            await fill(store, "n2", event(2))
+            for seq in (1, 2, 3):
+                await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(seq)])))
+                async with asyncio.timeout(10):
+                    heard = await call.read()
+                assert (heard.node, heard.event.seq) == ("n1", seq)
+            call.cancel()
+
+    run(main)
