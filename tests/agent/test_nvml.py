@@ -90,6 +90,20 @@ def test_what_the_driver_does_not_support_is_none_and_never_zero(
     assert "recovery_action" not in gpu["facts"]
 
 
+def test_a_call_that_fills_a_structure_is_made_once_for_all_its_facts(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu1/GpuFabricInfo", "2 29 0 0x5")
+
+    answer = asker(gpus).ask()
+
+    names = ("fabric_state", "fabric_status", "fabric_clique", "fabric_health")
+    assert [[g["facts"][name] for name in names] for g in answer["gpus"]] == [[3, 0, 1, 0x1AA], [2, 29, 0, 5]]
+    assert answer["calls"].count("nvmlDeviceGetGpuFabricInfoV 0000:1a:00.0") == 1
+    assert not any(name.startswith("sram_") for name in answer["gpus"][0]["facts"])  # this driver has no such call
+
+
 def test_a_driver_without_a_function_gives_none_for_it_alone(
     fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
 ) -> None:

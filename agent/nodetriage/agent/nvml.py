@@ -1,62 +1,23 @@
 """The only importer of pynvml: NVML's handles and error codes to frozen Gpu records.
 
 Source: the NVML API reference. What the driver does not support is None or absent, never zero; an answer that says the
-GPU is sick is kept as a value. A new fact is one line in QUESTIONS, or in FIELDS where NVML serves it as a field.
+GPU is sick is kept as a value. What is asked is a table: gpu_facts.py.
 """
 
+import ctypes
 import dataclasses
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 
+from nodetriage.agent.gpu_facts import FIELDS, QUESTIONS, Question
 from nodetriage.checks.model import Gpu, NvmlFailure, RowRemap, Scalar, Unavailable
 
 Announce = Callable[[str], None]
 
 FRESH_S = 0.5  # checks that run one after the other share one look at the GPUs
-
-
-def _first(answer: Any) -> int:
-    return int(answer[0])
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A fact about a GPU and the NVML call that answers it."""
-
-    fact: str
-    call: str
-    arguments: tuple[int, ...] = ()
-    pick: Callable[[Any], Scalar] = int
-
-
-_CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
-_SHUTDOWN, _SLOWDOWN = 0, 1
-
-QUESTIONS = (
-    Question("vbios", "nvmlDeviceGetVbiosVersion", pick=str),
-    Question("persistence_mode", "nvmlDeviceGetPersistenceMode"),
-    Question("ecc_enabled", "nvmlDeviceGetEccMode", pick=_first),
-    Question("ecc_uncorrected_volatile", "nvmlDeviceGetTotalEccErrors", (_UNCORRECTED, _VOLATILE)),
-    Question("ecc_corrected_volatile", "nvmlDeviceGetTotalEccErrors", (_CORRECTED, _VOLATILE)),
-    Question("retired_pages_pending", "nvmlDeviceGetRetiredPagesPendingStatus"),
-    Question("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
-    Question("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
-    Question("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
-    Question("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
-    Question("pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
-    Question("temperature_c", "nvmlDeviceGetTemperature", (0,)),
-    Question("temperature_slowdown_c", "nvmlDeviceGetTemperatureThreshold", (_SLOWDOWN,)),
-    Question("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", (_SHUTDOWN,)),
-    Question("power_mw", "nvmlDeviceGetPowerUsage"),
-    Question("clocks_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons"),
-    Question("mig_enabled", "nvmlDeviceGetMigMode", pick=_first),
-)
-
-FIELDS = (("recovery_action", pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION),)
 
 # Answers that mean "this driver or board has no such thing".
 _NOT_THERE = frozenset(
@@ -191,9 +152,13 @@ class Library:
         try:
             call = "nvmlDeviceGetRemappedRows"
             gpu = dataclasses.replace(gpu, row_remap=self._row_remap(gpu, handle))
+            answers: dict[tuple[Any, ...], Any] = {}
             for question in QUESTIONS:
                 call = question.call
-                answer = self._perhaps(call, gpu, handle, *question.arguments)
+                key = (call, question.arguments)
+                if key not in answers:
+                    answers[key] = self._answer(question, gpu, handle)
+                answer = answers[key]
                 if answer is not None:
                     facts[question.fact] = question.pick(answer)
             call = "nvmlDeviceGetFieldValues"
@@ -201,6 +166,13 @@ class Library:
         except pynvml.NVMLError as error:
             gpu = _failed(gpu, call, error)  # a sick GPU is not asked further
         return dataclasses.replace(gpu, facts=facts)
+
+    def _answer(self, question: Question, gpu: Gpu, handle: Any) -> Any:
+        if not question.fills:
+            return self._perhaps(question.call, gpu, handle, *question.arguments)
+        structure = getattr(pynvml, question.fills)()
+        done = self._perhaps(question.call, gpu, handle, ctypes.byref(structure))
+        return None if done is None else structure
 
     def _row_remap(self, gpu: Gpu, handle: Any) -> RowRemap | None:
         rows = self._perhaps("nvmlDeviceGetRemappedRows", gpu, handle)
