@@ -262,6 +262,8 @@ def test_a_log_that_cannot_be_read_is_a_finding_not_silence(agent: Agent, tmp_pa
     until(lambda: agent.parts("agent") == ["kernel_log"])
     assert agent.check("agent")["findings"][0]["fault"] == "kernel_log_unreadable"
     assert agent.status()["kernel_log"]["followed"] is False
+    # A check that lives on the log looks for itself then (here: in the machine's own), and is not told "nothing new".
+    assert "log" in agent.status()["checks"]
 
 
 @pytest.mark.kmsg

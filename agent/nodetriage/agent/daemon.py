@@ -106,6 +106,7 @@ class Daemon:
         except OSError as error:
             self._log.error("no local socket", path=str(self._settings.agent.socket), why=error.strerror)
         self._listen()
+        self._judge_self()  # before the first round: a log that cannot be read must not look quiet
         self._rounds.start()
         tasks = [asyncio.create_task(job) for job in (self._stream.run(), self._tick(), self._reloads())]
         self._notify.ready("started")
@@ -153,8 +154,6 @@ class Daemon:
                 kernel_log.path, kernel_log.accept_user_records, self._inbox, self._rounds.wake, self._judge_self
             )
             self._kernel_log.start()
-            if self._kernel_log.trouble:
-                self._rounds.follow_no_log()
         self._mounts.start()
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
@@ -194,6 +193,8 @@ class Daemon:
     def _judge_self(self) -> None:
         source = self._kernel_log
         overruns, lost = source.take_losses() if source else (0, 0)
+        if source and source.trouble:
+            self._rounds.follow_no_log()
         unjudged = self._inbox.take_lost() if self._inbox else {}
         seen = own.Own(self._spool.trouble, source.trouble if source else "", overruns, lost, unjudged)
         self._rounds.judge_self(own.OWN, own.result(seen))

@@ -24,6 +24,7 @@ class KernelLogSource:
         inbox: Inbox,
         wake: Callable[[Iterable[str]], None],
         lost: Callable[[], None],
+        open_log: Callable[[str, int | None], KernelLog] = KernelLog,
     ) -> None:
         self.trouble = ""
         self.overruns = 0
@@ -33,6 +34,7 @@ class KernelLogSource:
         self._inbox = inbox
         self._wake = wake
         self._lost = lost
+        self._open_log = open_log
         self._log: KernelLog | None = None
         self._again: asyncio.TimerHandle | None = None
 
@@ -40,10 +42,12 @@ class KernelLogSource:
         """Reads all that is new since the inbox's position, then follows. What prevents it is `trouble`."""
         loop = asyncio.get_running_loop()
         try:
-            self._log = KernelLog(str(self._path), self._inbox.read_after)
-            self._hear()
+            self._log = self._open_log(str(self._path), self._inbox.read_after)
         except OSError as error:
             self.trouble = f"{self._path}: {error.strerror or error}"
+            return
+        self._hear()
+        if self.trouble:
             return
         try:
             loop.add_reader(self._log.fd, self._hear)

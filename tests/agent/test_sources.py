@@ -1,0 +1,112 @@
+"""The kernel's log as an event source: who is woken, what is lost, what cannot be read."""
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from nodetriage.agent.inbox import Inbox, Position
+from nodetriage.agent.kmsg import KernelLog
+from nodetriage.agent.sources import KernelLogSource
+from nodetriage.checks.model import Check
+
+XID: Check[Any, Any] = Check(
+    name="gpu_xid", read=lambda h: None, judge=lambda n, b, p: (), policy=None, faults=(), kernel_pattern="NVRM: Xid"
+)
+
+
+class Heard:
+    """What a source told."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+        self.losses = 0
+
+    def wake(self, names: Any) -> None:
+        self.woken += names
+
+    def lost(self) -> None:
+        self.losses += 1
+
+
+def follow(path: Path, body: Callable[[KernelLogSource, Heard, Inbox], Awaitable[None]], **fields: Any) -> None:
+    async def main() -> None:
+        heard, inbox = Heard(), Inbox((XID,), Position("b"))
+        user = fields.pop("accept_user_records", False)
+        source = KernelLogSource(path, user, inbox, heard.wake, heard.lost, **fields)
+        source.start()
+        try:
+            await body(source, heard, inbox)
+        finally:
+            source.stop()
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.005)
+
+
+def test_old_and_new_records_wake_their_check_and_user_space_is_not_believed(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    os.mkfifo(log)
+    writer = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    os.write(writer, b"3,1,10,-;NVRM: Xid 79\n")
+
+    async def body(source: KernelLogSource, heard: Heard, inbox: Inbox) -> None:
+        assert heard.woken == ["gpu_xid"]  # what was there before the start
+        os.write(writer, b"11,2,20,-;NVRM: Xid 79, says a user\n6,3,30,-;usb 1-1\n\xff\xfe\x00garbage\n")
+        os.write(writer, b"3,9,40,-;NVRM: Xid 48\n")
+        await until(lambda: len(heard.woken) == 2)
+        assert [r.text for r in inbox.take("gpu_xid")] == ["NVRM: Xid 79", "NVRM: Xid 48"]
+        assert source.trouble == ""
+
+    try:
+        follow(log, body)
+    finally:
+        os.close(writer)
+
+
+def test_an_overrun_is_told_at_once_and_counted_once(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    os.mkfifo(log)
+    answers: list[bytes | OSError] = [
+        b"3,1,10,-;NVRM: Xid 79\n",
+        OSError(errno.EINVAL, "too long"),
+        b"3,9,10,-;NVRM: Xid 48\n",
+    ]
+
+    def read(fd: int, size: int) -> bytes:
+        if not answers:
+            raise BlockingIOError
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    async def body(source: KernelLogSource, heard: Heard, inbox: Inbox) -> None:
+        assert heard.losses == 1
+        assert source.take_losses() == (1, 1)
+        assert source.take_losses() == (0, 0)
+        assert len(inbox.take("gpu_xid")) == 2
+
+    follow(log, body, open_log=lambda path, after: KernelLog(path, after, read=read))
+
+
+def test_a_log_that_fails_later_is_a_trouble_that_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    os.mkfifo(log)
+
+    def read(fd: int, size: int) -> bytes:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    async def body(source: KernelLogSource, heard: Heard, inbox: Inbox) -> None:
+        assert "kmsg: Operation not permitted" in source.trouble
+
+    follow(log, body, open_log=lambda path, after: KernelLog(path, after, read=read))
