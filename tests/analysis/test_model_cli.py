@@ -103,7 +103,7 @@ def test_every_option_that_is_a_quantity_says_its_unit() -> None:
     ],
 )
 def test_nonsense_is_refused_in_one_line(verb: str, options: str, said: str, capsys: Captured) -> None:
-    assert model_cli.main([verb, *options.split()]) == 2
+    assert model_cli.main([verb, *options.split()]) == 78
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
@@ -159,14 +159,14 @@ def test_simulate_writes_the_tables_and_the_truth(tmp_path: Path, capsys: Captur
 
 @pytest.mark.parametrize("options", [("--nodes", "0"), ("--lemon-share", "2"), ("--days", "0")])
 def test_simulate_refuses_a_fleet_that_cannot_be(options: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
-    assert simulated(tmp_path, *options) == 2
+    assert simulated(tmp_path, *options) == 78
     assert "expected" in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
 
 
 def test_simulate_says_where_it_cannot_write(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "made").write_text("in the way")
-    assert simulated(tmp_path, "--nodes", "5", "--days", "1", "--jobs", "10") == 2
+    assert simulated(tmp_path, "--nodes", "5", "--days", "1", "--jobs", "10") == 3
     assert "made" in capsys.readouterr().err
 
 

@@ -31,6 +31,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     source.add_argument("--events", type=Path, metavar="FILE", help="Parquet or CSV")
     source.add_argument("--outages", type=Path, metavar="FILE", help="drains, tickets, repairs: Parquet or CSV")
     source.add_argument("--database", metavar="URL", help="the controller's store: sqlite:////PATH, postgresql://...")
+    source.add_argument("--topology", type=Path, metavar="FILE", help="node, rack, switch, ...: Parquet or CSV")
     source.add_argument("--since", type=moment, metavar="TIME", help="2026-01-31, 2026-01-31T12:00, or 30d (ago)")
     source.add_argument("--until", type=moment, metavar="TIME", help="the same; the period is before it")
     source.add_argument("--timezone", default="UTC", metavar="ZONE", help="in which sacct wrote (default: UTC)")
@@ -91,7 +92,7 @@ def moment(text: str) -> datetime:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from nodetriage.analysis import history, render, study
+    from nodetriage.analysis import history, render, study, topology
     from nodetriage.analysis import report as made
     from nodetriage.analysis.sacct import check_zone
 
@@ -102,7 +103,8 @@ def _report(args: argparse.Namespace) -> int:
     read = history.load(sources, datetime.now(UTC), args.since, args.until, progress)
     if args.save:
         _save(read, args.save)
-    under = study.Study(read, settings, progress)
+    plan = topology.read(args.topology) if args.topology else None
+    under = study.Study(read, settings, progress, plan)
     names = NAMES if args.name == "all" else (args.name,)
     reports = made.about_job(under, args.job) if args.job else made.make(under, names)
     if args.plots:

@@ -19,6 +19,7 @@ from nodetriage.analysis.interruptions import MINUTES_PER_DAY, Run
 from nodetriage.analysis.model_options import OPTIONS
 
 Args = argparse.Namespace
+BAD_COMMAND_LINE = 78  # EX_CONFIG of sysexits.h, as everywhere in nodetriage
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def _speaking(name: str, verb: Verb) -> Callable[[Args], int]:
             answer = verb(args)
         except OutOfDomain as error:
             sys.stderr.write(f"model {name}: {error}\n")
-            return 2
+            return BAD_COMMAND_LINE
         sys.stdout.write(_json(answer) if args.json else _text(answer))
         return 0
 

@@ -4,6 +4,7 @@ import polars as pl
 
 from nodetriage.analysis import mttf, rates, rates_over_time
 from nodetriage.analysis.figure import Figure
+from nodetriage.analysis.reports_placement import placement_sections
 from nodetriage.analysis.section import Section, of_figures
 from nodetriage.analysis.study import FAILED, Study
 
@@ -70,6 +71,7 @@ def rates_report(study: Study) -> list[Section]:
             firsts,
             ("a step in the rate on such a day may be the new check, not a new fault",),
         ),
+        *placement_sections(study),
     ]
 
 

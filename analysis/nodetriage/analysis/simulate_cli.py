@@ -47,9 +47,12 @@ def write(args: argparse.Namespace) -> int:
         for name, frame in tables.items():
             write_parquet(frame, args.directory / f"{name}.parquet")
             sys.stdout.write(f"{args.directory / name}.parquet: {frame.height} rows\n")
-    except (ValueError, OSError, TableError) as error:
+    except ValueError as error:
         sys.stderr.write(f"simulate: {error}\n")
-        return 2
+        return 78  # EX_CONFIG of sysexits.h
+    except (OSError, TableError) as error:
+        sys.stderr.write(f"simulate: {error}\n")
+        return 3
     return 0
 
 

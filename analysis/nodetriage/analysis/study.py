@@ -59,10 +59,12 @@ class Study:
         history: History,
         settings: Settings | None = None,
         progress: Callable[[str], None] = lambda text: None,
+        topology: pl.DataFrame | None = None,
     ) -> None:
         self.history = history
         self.settings = settings or Settings()
         self.progress = progress
+        self.topology = topology  # as topology.read gives it
 
     @functools.cached_property
     def window(self) -> Window:
