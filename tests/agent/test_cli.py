@@ -113,6 +113,14 @@ def test_a_wrong_command_line_is_no_fault_of_the_machine(arguments: list[str]) -
     assert ended.value.code == 78
 
 
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("nodetriage 0.")
+
+
 def test_a_wrong_key_in_the_configuration_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "agent.toml"
     config.write_text("[checks.fs_mounts]\ncolour = 'red'\n")
