@@ -78,7 +78,7 @@ class Scenario:
             return
         for line in commands:
             verb, *words = line.split()
-            name = KINDS.get(verb) and "event" or verb
+            name = (KINDS.get(verb) and "event") or verb
             getattr(self, f"_{name}")(verb, *words)
 
     def take(self, event: Event) -> None:
