@@ -61,30 +61,34 @@ class NodeHealthServer:
         self._sessions: dict[str, Session] = {}
         self._watchers = 0
         self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
         self.port = 0
 
     async def start(self) -> None:
         """Raises ConfigError where the address cannot be listened on, or not without proof of identity."""
         listen, credentials = self._settings.listen, credentials_for(self._settings.listen)
-        self._server = grpc.aio.server(options=_channel_options(self._settings.admission))
-        self._server.add_generic_rpc_handlers((self._handlers(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        server = grpc.aio.server(options=_channel_options(self._settings.admission))
+        server.add_generic_rpc_handlers((self._handlers(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        reflection.enable_server_reflection(names, server)
         try:
             if credentials is None:
-                self.port = self._server.add_insecure_port(listen)
+                self.port = server.add_insecure_port(listen)
             else:
-                self.port = self._server.add_secure_port(listen, credentials)
+                self.port = server.add_secure_port(listen, credentials)
         except RuntimeError as error:
             raise ConfigError(f"controller.listen: cannot listen on {listen}: is another program there?") from error
-        await self._server.start()
+        await server.start()
+        self._server = server
         for name in ("", SERVICE):
             await self._health.set(name, health_protocol.HealthCheckResponse.SERVING)
         log.info("listening", address=listen, port=self.port)
 
     async def stop(self, grace_s: float = 2.0) -> None:
-        """Tells every agent to come back later, and ends."""
+        """Tells every agent to come back later, and ends. Does nothing where `start` did not succeed."""
+        if self._server is None:
+            return
         await self._health.enter_graceful_shutdown()
         for session in self._sessions.values():
             session.end(Refused(grpc.StatusCode.UNAVAILABLE, "the controller is stopping"))
