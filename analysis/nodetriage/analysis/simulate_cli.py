@@ -37,7 +37,6 @@ def write(args: argparse.Namespace) -> int:
         args.directory.mkdir(parents=True, exist_ok=True)
         sys.stderr.write(f"simulating {settings.nodes} nodes for {settings.days} days\n")
         made = simulate.fleet(args.seed, settings, _progress)
-        sys.stderr.write("\n")
         tables = {
             "jobs": made.jobs,
             "events": made.events,
@@ -57,5 +56,6 @@ def write(args: argparse.Namespace) -> int:
 
 
 def _progress(week: int, weeks: int) -> None:
-    sys.stderr.write(f"\rweek {week} of {weeks}")
-    sys.stderr.flush()
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\rweek {week} of {weeks}" + ("\n" if week == weeks else ""))
+        sys.stderr.flush()
