@@ -27,6 +27,7 @@ _log = structlog.get_logger("controller")
 
 SAVE_SEEN_EVERY_S = 10.0
 ALIVE_EVERY_S = 5.0
+AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where we set none
 
 
 def run(path: Path) -> int:
@@ -91,7 +92,9 @@ class Daemon:
             self._store.on_events(lambda _: self._brain.notify())
             await self._server.start()
             self._notify.ready(f"listening on {self._settings.controller.listen}")
-            return await self._until_stopped(self._brain.run(), self._save_seen(), self._stay_alive())
+            return await self._until_stopped(
+                self._brain.run(), self._save_seen(), self._tell_silence(), self._stay_alive()
+            )
         finally:
             self._notify.stopping()
             await self._server.stop()
@@ -134,6 +137,20 @@ class Daemon:
                 await self._store.record_seen(unsaved)
             except StoreError as error:
                 _log.error("last seen not stored", why=str(error))
+
+    async def _tell_silence(self) -> None:
+        """Says which nodes fell silent and which came back: one line a look, however many they are."""
+        own = self._settings.controller
+        limit_s = own.missed_heartbeats * (own.heartbeat_every_s or AGENTS_OWN_HEARTBEAT_S)
+        before: set[str] = set()
+        while True:
+            await asyncio.sleep(1.0)
+            silent = {heard.node for heard in self._freshness.silent(monotonic(), limit_s)}
+            if fell := sorted(silent - before):
+                _log.warning("nodes silent", count=len(fell), nodes=fell[:20], longer_than_s=limit_s)
+            if back := sorted(before - silent):
+                _log.info("nodes heard again", count=len(back), nodes=back[:20])
+            before = silent
 
     async def _stay_alive(self) -> None:
         every_s = self._notify.watchdog_s / 3 or ALIVE_EVERY_S

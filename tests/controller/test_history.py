@@ -1,0 +1,90 @@
+"""What is read from the history: open findings, outcomes, events by what they are, when a node was last seen."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from nodetriage.controller import history
+from nodetriage.controller.database import open_database
+from nodetriage.controller.history import EventFilter
+from nodetriage.controller.rows import Hello
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2 as pb
+
+BOOT = "11111111-1111-1111-1111-111111111111"
+
+
+def event(seq: int, *, boot: str = BOOT, fault: str = "gpu_lost", **more: Any) -> pb.Event:
+    given = {"kind": pb.EVENT_KIND_RAISED, "check": "gpu_lost", "part": "GPU-1", "severity": pb.SEVERITY_HIGH}
+    return pb.Event(boot_id=boot, seq=seq, at_unix_us=1_000_000 + seq % 1_000_000, fault=fault, **{**given, **more})
+
+
+@asynccontextmanager
+async def opened(url: str, *nodes: str, **options: Any) -> AsyncIterator[Store]:
+    store = Store(open_database(url), **options)
+    await store.open()
+    try:
+        for node in nodes:
+            await store.record_hello(Hello(node, BOOT, "0.1.0", "h100"), at_us=1)
+        yield store
+    finally:
+        await store.close()
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_open_findings_and_outcomes_are_the_last_word_of_the_present_boot(database_url: str) -> None:
+    def outcome(seq: int, check: str, outcome: pb.Outcome) -> pb.Event:
+        return pb.Event(boot_id=BOOT, seq=seq, kind=pb.EVENT_KIND_OUTCOME, check=check, outcome=outcome)
+
+    async def main() -> None:
+        async with opened(database_url, "n1", "n2") as store:
+            await store.record("n1", [event(9, boot="an older boot", part="GPU-9")], received_us=1)
+            # The live edge (5) is stored before the backlog (1-4).
+            await store.record("n1", [event(5, part="GPU-2", kind=pb.EVENT_KIND_CLEARED)], received_us=2)
+            backlog = [event(1), event(2, part="GPU-2"), outcome(3, "gpu_lost", pb.OUTCOME_FINDINGS)]
+            backlog.append(event(4, severity=pb.SEVERITY_LOW, kind=pb.EVENT_KIND_CHANGED))
+            await store.record("n1", [*backlog, outcome(6, "gpu_lost", pb.OUTCOME_HUNG)], received_us=3)
+            await store.record("n2", [event(1)], received_us=4)
+            [found] = await store.read(lambda c: history.open_findings(c, ["n1"]))
+            assert (found.event.part, found.event.severity) == ("GPU-1", pb.SEVERITY_LOW)
+            [last] = await store.read(history.check_outcomes)
+            assert (last.node, last.event.outcome) == ("n1", pb.OUTCOME_HUNG)
+            assert {s.node for s in await store.read(history.open_findings)} == {"n1", "n2"}
+
+    run(main)
+
+
+def test_events_are_found_by_node_fault_severity_time_and_cursor(database_url: str) -> None:
+    async def main() -> None:
+        async with opened(database_url, "n1", "n2") as store:
+            await store.record("n1", [event(1), event(2, fault="ib_link_down", severity=pb.SEVERITY_LOW)], 5)
+            await store.record("n2", [event(3)], received_us=5)
+            everything = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
+
+            async def found(**wanted: Any) -> list[int]:
+                by = EventFilter(**wanted)
+                return [s.event.seq for s in await store.read(lambda c: history.events_after(c, by, 10))]
+
+            assert await found(nodes=("n1",)) == [1, 2]
+            assert await found(faults=("ib_link_down",)) == [2]
+            assert await found(min_severity=pb.SEVERITY_HIGH) == [1, 3]
+            assert await found(since_us=1_000_002) == [2, 3]
+            assert await found(after=everything[0].cursor, upto=everything[1].cursor) == [2]
+            newest = await store.read(lambda c: history.newest_events(c, EventFilter(), 2))
+            assert [s.event.seq for s in newest] == [2, 3]
+
+    run(main)
+
+
+def test_last_seen_only_moves_forward(database_url: str) -> None:
+    async def main() -> None:
+        async with opened(database_url, "n1", "n2") as store:
+            await store.record_seen({"n1": 50, "n2": 60})
+            await store.record_seen({"n1": 40})
+            assert [n.last_seen_us for n in await store.read(history.all_nodes)] == [50, 60]
+
+    run(main)
