@@ -4,11 +4,16 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from nvml_library import FakeGpus, build
 from slurm_cluster import SlurmCluster, missing
 
 ROOT = Path(__file__).resolve().parents[1]
+# How long an example takes says more about the machine than about the code; the whole test has its timeout.
+hypothesis.settings.register_profile("nodetriage", deadline=None)
+hypothesis.settings.load_profile("nodetriage")
+
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
