@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Literal
 
@@ -49,7 +49,9 @@ class Taxonomy:
         known = faults.faults().get(fault)
         if known is None:
             return entry
-        return Symptom(entry.pattern, entry.category, entry.priority, known.domains, entry.lasts, entry.symptom)
+        # A code that came later than this table is at least placed by the class that the checks give it.
+        category = known.class_ if not entry.pattern else entry.category
+        return replace(entry, category=category, domains=known.domains)
 
 
 @functools.cache
