@@ -16,7 +16,8 @@ import pytest
 
 def _postgres_bin() -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    assert found, "PostgreSQL's server is needed: Debian package postgresql"
+    if not found:
+        pytest.skip("PostgreSQL's server is needed: Debian package postgresql")
     return found[-1].parent
 
 
