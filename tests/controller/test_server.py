@@ -156,8 +156,8 @@ def test_heartbeats_are_kept_in_memory_and_any_message_is_a_sign_of_life(tmp_pat
             assert heard.heartbeat == beat
             assert [h.node for h in server.freshness.silent(heard.at_s + 11, longer_than_s=10)] == ["n1"]
             assert not list(server.freshness.silent(heard.at_s + 9, longer_than_s=10))
-            assert server.freshness.take_unsaved() == {"n1": heard.at_us}
-            assert server.freshness.take_unsaved() == {}
+            assert server.freshness.take_unsaved() == [heard]
+            assert server.freshness.take_unsaved() == []
 
     run(main)
 

@@ -47,18 +47,12 @@ def _node(arguments: argparse.Namespace) -> int:
     if not views:
         raise NoDatabase(f"{name}: no node of this name ever said hello; `nodetriagectl nodes` lists them")
     now_us = time.time_ns() // 1000
+    checks = fleet.check_views(views[0].row, outcomes)
     if arguments.json:
         print_json(
             {
                 **wording.node_json(views[0], now_us),
-                "checks": [
-                    {
-                        "check": o.event.check,
-                        "outcome": wording.outcome(o.event.outcome),
-                        "since": wording.iso(o.event.at_unix_us),
-                    }
-                    for o in outcomes
-                ],
+                "checks": [wording.check_json(check, now_us) for check in checks],
                 "actions": [wording.record_json(a) for a in actions],
                 "transitions": [wording.record_json(t) for t in transitions],
             }
@@ -67,7 +61,7 @@ def _node(arguments: argparse.Namespace) -> int:
     parts: list[Any] = [render.node_table(views, now_us)]
     for title, table in (
         ("Open findings", render.finding_table(views[0].findings)),
-        ("Checks", render.outcome_table(outcomes)),
+        ("Checks", render.check_table(checks, now_us)),
         ("Actions", render.action_table(actions)),
         ("States", render.transition_table(transitions)),
     ):

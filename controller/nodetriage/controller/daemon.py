@@ -25,7 +25,7 @@ from nodetriage.controller.store import Store, StoreError
 
 _log = structlog.get_logger("controller")
 
-SAVE_SEEN_EVERY_S = 10.0
+SAVE_SEEN_EVERY_S = 5.0
 ALIVE_EVERY_S = 5.0
 AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where we set none
 

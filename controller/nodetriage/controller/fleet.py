@@ -9,6 +9,9 @@ from sqlalchemy import Connection, Row, select
 from nodetriage.controller import history
 from nodetriage.controller.history import NodeRow, StoredEvent
 from nodetriage.controller.schema import actions, node_states, transitions
+from nodetriage.v1 import health_pb2
+
+NEVER_RAN = 0xFFFFFFFF  # CheckState.age_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,29 @@ def _view(row: NodeRow, state: Row[Any] | None, findings: Sequence[StoredEvent])
         state.incident,
         tuple(findings),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """One check of a node, as last told. `ran_us` is None where it never ran, or where no heartbeat told of it."""
+
+    check: str
+    outcome: int  # nodetriage.v1.Outcome
+    ran_us: int | None
+    since_us: int | None  # of the outcome; None where no event told of it
+
+
+def check_views(row: NodeRow, outcomes: Sequence[StoredEvent]) -> list[CheckView]:
+    """All checks of a node's present boot, by name: from its last heartbeat, and the events after its last change."""
+    beat = health_pb2.Heartbeat.FromString(row.heartbeat or b"")
+    views = {o.event.check: CheckView(o.event.check, o.event.outcome, None, o.event.at_unix_us) for o in outcomes}
+    if beat.boot_id == row.boot_id:
+        for told in beat.checks:
+            ran_us = None if told.age_ms == NEVER_RAN else (row.heartbeat_us or 0) - told.age_ms * 1000
+            known = views.get(told.check)
+            since_us = known.since_us if known and known.outcome == told.outcome else None
+            views[told.check] = CheckView(told.check, told.outcome, ran_us, since_us)
+    return [views[name] for name in sorted(views)]
 
 
 def newest_actions(connection: Connection, node: str, only_open: bool, limit: int) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ class Heard:
     at_s: float  # monotonic
     at_us: int  # unix, UTC
     heartbeat: health_pb2.Heartbeat | None = None
+    heartbeat_us: int | None = None  # when that came
 
 
 class Freshness:
@@ -22,13 +23,14 @@ class Freshness:
     def __init__(self, now_s: float) -> None:
         self.since_s = now_s  # before this nothing can have been heard
         self._heard: dict[str, Heard] = {}
-        self._unsaved: dict[str, int] = {}
+        self._unsaved: set[str] = set()
 
     def hear(self, node: str, now_s: float, now_us: int, heartbeat: health_pb2.Heartbeat | None = None) -> None:
+        heartbeat_us = now_us if heartbeat else None
         if heartbeat is None and (last := self._heard.get(node)):
-            heartbeat = last.heartbeat
-        self._heard[node] = Heard(node, now_s, now_us, heartbeat)
-        self._unsaved[node] = now_us
+            heartbeat, heartbeat_us = last.heartbeat, last.heartbeat_us
+        self._heard[node] = Heard(node, now_s, now_us, heartbeat, heartbeat_us)
+        self._unsaved.add(node)
 
     def of(self, node: str) -> Heard | None:
         return self._heard.get(node)
@@ -37,7 +39,7 @@ class Freshness:
         """Nodes that were heard since the start and then not for `longer_than_s`."""
         return (heard for heard in self._heard.values() if now_s - heard.at_s > longer_than_s)
 
-    def take_unsaved(self) -> dict[str, int]:
-        """Node -> last seen (unix us), of nodes heard since the last call."""
-        unsaved, self._unsaved = self._unsaved, {}
-        return unsaved
+    def take_unsaved(self) -> list[Heard]:
+        """The nodes heard since the last call."""
+        unsaved, self._unsaved = self._unsaved, set()
+        return [self._heard[node] for node in unsaved]

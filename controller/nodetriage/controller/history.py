@@ -28,6 +28,8 @@ class NodeRow:
     profile: str
     first_seen_us: int
     last_seen_us: int
+    heartbeat_us: int | None  # when the heartbeat below came; both None before the first
+    heartbeat: bytes | None  # nodetriage.v1.Heartbeat
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nodetriage.controller import wording
-from nodetriage.controller.fleet import NodeView
+from nodetriage.controller.fleet import CheckView, NodeView
 from nodetriage.controller.history import StoredEvent
 
 _COLOURS = {"high": "bold red", "low": "red", "warning": "yellow", "info": "default"}
@@ -37,11 +37,12 @@ def finding_table(findings: Iterable[StoredEvent]) -> Table:
     return table
 
 
-def outcome_table(outcomes: Iterable[StoredEvent]) -> Table:
-    table = _table("check", "outcome", "since")
-    for stored in outcomes:
-        event = stored.event
-        table.add_row(escape(event.check), wording.outcome(event.outcome), wording.clock(event.at_unix_us))
+def check_table(checks: Iterable[CheckView], now_us: int) -> Table:
+    table = _table("check", "outcome", "looked", "since (UTC)")
+    for check in checks:
+        looked = "-" if check.ran_us is None else f"{wording.age((now_us - check.ran_us) / 1_000_000)} ago"
+        since = wording.clock(check.since_us) or "-"
+        table.add_row(escape(check.check), wording.outcome(check.outcome) or "-", looked, since)
     return table
 
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, update
+from sqlalchemy import BigInteger, Executable, LargeBinary, bindparam, func, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from nodetriage.controller.freshness import Heard
 from nodetriage.controller.history import SeqRange
 from nodetriage.controller.schema import events, nodes
 from nodetriage.v1 import health_pb2
@@ -34,6 +35,11 @@ def node_row(hello: Hello, at_us: int) -> Row:
         "first_seen_us": at_us,
         "last_seen_us": at_us,
     }
+
+
+def seen_row(heard: Heard) -> Row:
+    beat = heard.heartbeat.SerializeToString() if heard.heartbeat else None
+    return {"of_node": heard.node, "seen_us": heard.at_us, "beat_us": heard.heartbeat_us, "beat": beat}
 
 
 def event_row(node: str, event: health_pb2.Event, received_us: int) -> Row:
@@ -75,7 +81,11 @@ def statements(dialect: str) -> Mapping[str, Executable]:
     return {
         "hello": hello.on_conflict_do_update(index_elements=["node"], set_=again),
         "events": new_events,
-        "seen": seen.values(last_seen_us=bindparam("seen_us")),
+        "seen": seen.values(
+            last_seen_us=bindparam("seen_us"),
+            heartbeat_us=func.coalesce(bindparam("beat_us", type_=BigInteger), nodes.c.heartbeat_us),
+            heartbeat=func.coalesce(bindparam("beat", type_=LargeBinary), nodes.c.heartbeat),
+        ),
     }
 
 

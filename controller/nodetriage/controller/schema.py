@@ -35,6 +35,8 @@ nodes = Table(
     Column("profile", String, nullable=False),
     Column("first_seen_us", BigInteger, nullable=False),  # unix microseconds, UTC; so are all *_us below
     Column("last_seen_us", BigInteger, nullable=False),
+    Column("heartbeat_us", BigInteger),  # when the heartbeat came that is kept here; written now and then
+    Column("heartbeat", LargeBinary),  # the whole nodetriage.v1.Heartbeat
 )
 
 # What happened, as the nodes told it. `id` is the cursor of Watch and of the brain: it only grows.

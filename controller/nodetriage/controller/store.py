@@ -17,6 +17,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from nodetriage.controller import history, rows
 from nodetriage.controller.database import StoreError, create_tables, reason_of
+from nodetriage.controller.freshness import Heard
 from nodetriage.controller.history import SeqRange
 from nodetriage.controller.rows import Hello
 from nodetriage.v1 import health_pb2
@@ -86,10 +87,9 @@ class Store:
         await self._insert("hello", [rows.node_row(hello, at_us)])
         return await self.read(lambda c: history.stored_ranges(c, hello.node, hello.boot_id))
 
-    async def record_seen(self, seen_us: dict[str, int]) -> None:
-        """Moves `last_seen_us` of many nodes forward. Raises StoreError."""
-        if seen_us:
-            await self._insert("seen", [{"of_node": node, "seen_us": at} for node, at in seen_us.items()])
+    async def record_seen(self, heard: Sequence[Heard]) -> None:
+        """Moves `last_seen_us` of many nodes forward, and keeps their heartbeats. Raises StoreError."""
+        await self._insert("seen", [rows.seen_row(one) for one in heard])
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` on the writer's thread in a transaction of its own; returns after its commit.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from nodetriage.controller.fleet import NodeView
+from nodetriage.controller.fleet import CheckView, NodeView
 from nodetriage.controller.history import StoredEvent
 from nodetriage.v1 import health_pb2
 
@@ -100,6 +100,16 @@ def node_json(view: NodeView, now_us: int) -> dict[str, Any]:
         "boot_id": row.boot_id,
         "profile": row.profile,
         "agent_version": row.agent_version,
+    }
+
+
+def check_json(check: CheckView, now_us: int) -> dict[str, Any]:
+    age_s = None if check.ran_us is None else (now_us - check.ran_us) / 1_000_000
+    return {
+        "check": check.check,
+        "outcome": outcome(check.outcome),
+        "age_s": age_s,
+        "since": iso(check.since_us),
     }
 
 
