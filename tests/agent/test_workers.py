@@ -1,6 +1,7 @@
 """Supervision of real worker processes: hangs, crashes, back-off. No fakes: signals and a frozen file system."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import time
@@ -195,6 +196,26 @@ def test_the_fork_server_may_be_killed_too(trial: Path) -> None:
         await until(lambda: state_of(worker) in ("Z", "gone"))  # no worker outlives it
         assert (await workers.run(WORD)).outcome is Outcome.BROKEN
         assert (await workers.run(WORD)).outcome is Outcome.OK
+
+    with_workers(body)
+
+
+def test_a_caller_that_gives_up_does_not_disturb_the_next_run(trial: Path) -> None:
+    from trial_checks import COUNT, WORD
+
+    patient = dataclasses.replace(WORD, timeout_s=5.0)
+
+    async def body(workers: Workers, freed: list[str]) -> None:
+        await workers.run(COUNT)
+        for _ in range(5):
+            given_up = asyncio.create_task(workers.run(patient))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            given_up.cancel()
+            (trial / "word").write_text("bad port1")
+            result = await workers.run(patient)
+            assert result.outcome in (Outcome.OK, Outcome.FINDINGS)
+            assert (await workers.run(patient)).findings[0].part == "port1"
 
     with_workers(body)
 

@@ -89,6 +89,9 @@ class ForkServer:
             socket.send_fds(self._socket, [device_class.encode()], [there.fileno(), page])
             pid, pidfd = await asyncio.wait_for(answer, START_LIMIT_S)
             doing = worker.Doing(page)
+        except asyncio.CancelledError:
+            here.close()
+            raise
         except (OSError, TimeoutError) as error:
             here.close()
             self.stop()

@@ -41,10 +41,17 @@ class Workers:
         self._setup = setup
         self._on_free = on_free
         self._classes: dict[str, _DeviceClass] = {}
+        self._runs: set[asyncio.Task[Result]] = set()
 
     async def run(self, check: Check[Any, Any], records: Records = (), memory: bytes | None = None) -> Result:
-        """One run of the check in its class's worker. `memory` and the result's are JSON. Never raises, never late."""
-        return await self._class(check.worker).run(check, records, memory)
+        """One run of the check in its class's worker. `memory` and the result's are JSON. Never raises, never late.
+
+        A caller that is cancelled leaves the run to end by itself: its answer must not be taken for the next one's.
+        """
+        run = asyncio.get_running_loop().create_task(self._class(check.worker).run(check, records, memory))
+        self._runs.add(run)
+        run.add_done_callback(self._runs.discard)
+        return await asyncio.shield(run)
 
     def configure(self, setup: Setup) -> None:
         """New settings, from the next run on."""
@@ -68,6 +75,9 @@ class Workers:
         children = [c.child for c in self._classes.values() if c.child]
         if children:
             await _within(asyncio.gather(*(c.ended.wait() for c in children)), KILL_LIMIT_S)
+        for run in self._runs:
+            run.cancel()
+        await asyncio.gather(*self._runs, return_exceptions=True)
         for child in children:
             child.forget()
         self._server.stop()
@@ -137,7 +147,15 @@ class _DeviceClass:
             raise ValueError(f"answer {reply.id} to request {request.id}")
         self._failures = 0
         why = reply.why or (reply.forgot and f"started without its memory: {reply.forgot}")
-        return Result(check.name, reply.outcome, reply.findings, reply.cleared, why, bytes(reply.memory), reply.took_ms)
+        return Result(
+            check.name,
+            reply.outcome,
+            reply.findings,
+            cleared=reply.cleared,
+            why=why,
+            memory=bytes(reply.memory),
+            took_ms=reply.took_ms,
+        )
 
     async def _hung(self, check: Check[Any, Any], started_s: float) -> Result:
         """Evidence first, then the kill; a worker that stays is abandoned and watched, never waited for."""
