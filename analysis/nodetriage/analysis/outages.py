@@ -9,6 +9,31 @@ import numpy as np
 import polars as pl
 
 from nodetriage.analysis.burst import Floats
+from nodetriage.analysis.exposure import Window
+
+
+def of_records(records: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """Outages within the window, from each `drained` of a node to its next `repaired`, in days from the window's start.
+
+    `records` are rows of tables.OUTAGES. Adds repaired:Boolean; an outage that is still open ends with the window. A
+    drain of a node that is out already is the same outage.
+    """
+    day = (pl.col("at") - window.since).dt.total_microseconds() / 86_400e6
+    back = pl.when(pl.col("kind") == "repaired").then("day").backward_fill().over("node")
+    stretches = (
+        records.filter(pl.col("kind").is_in(("drained", "repaired")) & (pl.col("at") < window.until))
+        .sort("node", "at")
+        .with_columns(day=day, was_out=(pl.col("kind").shift(1).over("node") == "drained").fill_null(False))
+        .with_columns(back=back)
+        .filter((pl.col("kind") == "drained") & ~pl.col("was_out"))
+        .select(
+            "node",
+            pl.col("day").alias("start_day"),
+            pl.col("back").fill_null(window.days).alias("end_day"),
+            pl.col("back").is_not_null().alias("repaired"),
+        )
+    )
+    return stretches.filter(pl.col("end_day") > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import polars as pl
 
 from nodetriage.analysis import cascades, losses, observed
+from nodetriage.analysis.reports_downtime import downtime_sections
 from nodetriage.analysis.section import Section
 from nodetriage.analysis.study import Study
 
@@ -42,7 +43,7 @@ def goodput_report(study: Study) -> list[Section]:
     )
     wide = weeks.pivot("bucket", index="week", values="gpu_h").sort("week") if weeks.height else weeks
     notes = tuple(f"{name}: {text}" for name, text in losses.BUCKETS.items())
-    return [lost, Section("weeks", "Where each week's GPU hours went", wide, notes)]
+    return [lost, Section("weeks", "Where each week's GPU hours went", wide, notes), *downtime_sections(study)]
 
 
 def cascades_report(study: Study) -> list[Section]:
