@@ -12,7 +12,7 @@ import pytest
 from nodetriage.agent import stream
 from nodetriage.agent.event import Moment, make
 from nodetriage.agent.spool import Spool
-from nodetriage.agent.stream import Identity, Node, Refused, Stream, is_local, next_wait_s, open_channel
+from nodetriage.agent.stream import Identity, Node, Refused, Stream, is_local, next_wait_s, open_channel, until_ended
 from nodetriage.agent.verdict import Change, Kind
 from nodetriage.checks.model import Outcome, Severity
 from nodetriage.v1 import health_pb2 as pb
@@ -227,6 +227,13 @@ def test_a_server_that_pushes_back_is_left_alone_for_that_time(with_bench: Any) 
         await until(lambda: bench.stream.connected)
 
     with_bench(body, prepare)
+
+
+def test_a_write_to_a_stream_that_has_just_ended_is_no_defect_of_the_agent() -> None:
+    async def write() -> None:
+        raise asyncio.InvalidStateError("RPC already finished.")  # as grpc.aio's Call.write does
+
+    asyncio.run(until_ended(write()))
 
 
 def test_the_identity_is_asked_for_at_each_connection(with_bench: Any) -> None:

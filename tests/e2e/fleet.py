@@ -71,8 +71,10 @@ class Agent:
         return dict(self.status()["checks"][name])
 
     def close(self) -> None:
-        if self._program and self._program.status is None:
-            self._program.kill()
+        if self._program:
+            if self._program.status is None:
+                self._program.kill()
+            print(f"--- the agent of {self.node} said:\n{self._program.said()[-5000:]}")  # seen if the test failed
         self.kernel_log.close()
 
 
@@ -142,5 +144,7 @@ class Fleet:
     def close(self) -> None:
         for agent in self.agents.values():
             agent.close()
-        if self._controller and self._controller.status is None:
-            self._controller.kill()
+        if self._controller:
+            if self._controller.status is None:
+                self._controller.kill()
+            print(f"--- the controller said:\n{self._controller.said()[-5000:]}")

@@ -155,7 +155,7 @@ class Stream:
                 session = _Session(self._spool, call)
                 every_s = welcome.heartbeat_every_ms / 1000 or self._heartbeat_s
                 async with asyncio.TaskGroup() as tasks:
-                    writer = tasks.create_task(self._write(session, every_s))
+                    writer = tasks.create_task(until_ended(self._write(session, every_s)))
                     await self._read(session, tasks)
                     writer.cancel()
             except BaseExceptionGroup as group:
@@ -173,7 +173,7 @@ class Stream:
             profile=node.profile,
             unacked_events=self._spool.depth,
         )
-        await call.write(pb.AgentMessage(hello=hello))
+        await until_ended(call.write(pb.AgentMessage(hello=hello)))
         message = await call.read()
         if message is grpc.aio.EOF or message.WhichOneof("body") != "welcome":
             raise Unanswered("the controller did not begin with a welcome")
@@ -210,6 +210,12 @@ class Stream:
             wait_s = due_s - time.monotonic()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s)
+
+
+async def until_ended(writing: Awaitable[None]) -> None:
+    """grpc.aio raises InvalidStateError where the stream has ended before a write; why it ended, its reader is told."""
+    with contextlib.suppress(asyncio.InvalidStateError):
+        await writing
 
 
 class _Session:
