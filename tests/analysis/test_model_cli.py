@@ -19,7 +19,8 @@ GOOD: dict[str, str] = {
     "goodput": "--gpus 16384 --mtbf-min 186 --restart-min 15 --usd-per-gpu-hour 2",
     "solve": "--gpus 12288 --target-ettr 0.9 --rf-per-1000-node-days 6.5 --checkpoint-write-min 5",
     "spares": "--nodes 2048 --rf-per-1000-node-days 3.7887 --repair-days 0.5 --spares 52",
-    "retention": "--detection-latency-min 90 --checkpoint-interval-min 13",
+    "retention": "--detection-latency-min 90 --checkpoint-interval-min 13 --saved-min-ago 3 81 94 107",
+    "straggler": "--ranks 2048 --nodes 2048 --slow-share 0.005",
     "sensitivity": "--gpus 12288 --rf-per-1000-node-days 6.5",
     "contour": "",
 }
@@ -56,6 +57,10 @@ def test_a_verb_answers_in_text_and_in_json_and_says_that_it_is_a_model(verb: st
         ("spares", "hot spares", 9),
         ("spares", "mean repair covered", 4.83885),
         ("retention", "checkpoints to keep", 8),
+        ("retention", "roll back to the checkpoint saved", 94),
+        ("straggler", "expected slowest rank", 3.4417991),
+        ("straggler", "chance of no slow node", 3.4807222e-05),
+        ("goodput", "restarts waste more than writes below", 22.5),
     ],
 )
 def test_a_verb_gives_the_oracles_figure(verb: str, name: str, value: float, capsys: Captured) -> None:
@@ -78,6 +83,8 @@ def test_every_option_that_is_a_quantity_says_its_unit() -> None:
         "target",
         "ettr",
         "spares",
+        "-min-ago",
+        "ranks",
     )
     assert [o for o in model_cli.OPTIONS if not o.endswith(units)] == []
 
@@ -99,6 +106,7 @@ def test_every_option_that_is_a_quantity_says_its_unit() -> None:
         ),
         ("solve", "--nodes 5 --target-ettr 0.5", "expected --rf-per-1000-node-days, --checkpoint-write-min"),
         ("spares", "--nodes 5 --rf-per-1000-node-days 6.5", "expected --repair-days, --spares, or both"),
+        ("straggler", "--nodes 5", "expected --ranks, or --slow-share"),
         ("retention", "--detection-latency-min 0 --checkpoint-interval-min 5", "detection_latency_min: expected"),
     ],
 )
@@ -122,6 +130,11 @@ def test_an_unreachable_target_is_said_to_be_one(capsys: Captured) -> None:
     found = answer(capsys, "solve", "--gpus 12288 --target-ettr 0.99 --rf-per-1000-node-days 6.5")
     assert "unreachable" in found["refused"][0]
     assert "figures" not in found
+
+
+def test_where_no_checkpoint_is_old_enough_none_is_named(capsys: Captured) -> None:
+    found = answer(capsys, "retention", "--detection-latency-min 90 --checkpoint-interval-min 13 --saved-min-ago 3 16")
+    assert "no checkpoint is older" in found["refused"][0]
 
 
 def test_the_verbs_plug_into_another_command(capsys: Captured) -> None:

@@ -2,34 +2,23 @@
 
     python -m nodetriage.analysis.model_cli ettr --gpus 4096 --rf-per-1000-node-days 6.5
 
-A verb gets the parsed arguments and gives an Answer; only `_speak` prints. Nothing heavy is imported before it is used.
+A verb gets the parsed arguments and gives an Answer; only `speak` prints. Nothing heavy is imported before it is used.
 """
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 from nodetriage.analysis import checkpoint, ettr, goodput, interruptions, mttf, retention, solve, spares
 from nodetriage.analysis.figure import Figure, OutOfDomain
 from nodetriage.analysis.interruptions import MINUTES_PER_DAY, Run
+from nodetriage.analysis.model_answer import Answer
 from nodetriage.analysis.model_options import OPTIONS
 
 Args = argparse.Namespace
 BAD_COMMAND_LINE = 78  # EX_CONFIG of sysexits.h, as everywhere in nodetriage
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a verb found: figures, rows of a table, and what could not be answered and why."""
-
-    figures: tuple[Figure, ...] = ()
-    rows: tuple[dict[str, Any], ...] = ()
-    refused: tuple[str, ...] = ()
-
 
 Verb = Callable[[Args], Answer]
 
@@ -43,7 +32,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The same verbs without `nodetriagectl` around them."""
-    parser = argparse.ArgumentParser(prog="python -m nodetriage.analysis.model_cli", description=add.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m nodetriage.analysis.model_cli", description="what failures cost")
     _add_verbs(parser.add_subparsers(title="models", metavar="MODEL", required=True))
     args = parser.parse_args(argv)
     status: int = args.verb(args)
@@ -68,30 +57,10 @@ def _speaking(name: str, verb: Verb) -> Callable[[Args], int]:
         except OutOfDomain as error:
             sys.stderr.write(f"model {name}: {error}\n")
             return BAD_COMMAND_LINE
-        sys.stdout.write(_json(answer) if args.json else _text(answer))
+        sys.stdout.write(answer.as_json() if args.json else answer.as_text())
         return 0
 
     return speak
-
-
-def _json(answer: Answer) -> str:
-    found = {"figures": [f.row() for f in answer.figures], "rows": answer.rows, "refused": answer.refused}
-    shown = {"kind": "model", **{k: v for k, v in found.items() if v}}
-    return json.dumps(shown, indent=2, allow_nan=False) + "\n"
-
-
-def _text(answer: Answer) -> str:
-    lines = [f.line() for f in answer.figures]
-    if answer.rows:
-        lines += ["model:", "  ".join(answer.rows[0])]
-        lines += ["  ".join(_cell(v).rjust(len(k)) for k, v in row.items()) for row in answer.rows]
-    return "\n".join([*lines, *(f"not answered: {r}" for r in answer.refused)]) + "\n"
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def _nodes(args: Args) -> float:
@@ -174,7 +143,12 @@ def _goodput(args: Args) -> Answer:
         Figure("mean time between failures", mtbf, "min"),
         exact,
         *goodput.first_order(interval, write, mtbf, restart).figures(),
+        goodput.uptime(mtbf, restart, interval / 2),
     ]
+    if write > 0 and restart > 0:
+        figures.append(
+            Figure("restarts waste more than writes below", goodput.crossover_mtbf_min(write, restart), "min")
+        )
     if args.usd_per_gpu_hour is not None:
         gpus = args.gpus if args.gpus is not None else _nodes(args) * args.gpus_per_node
         lost = goodput.usd_per_day(gpus, args.usd_per_gpu_hour, 100 * (1 - exact.value))
@@ -215,7 +189,27 @@ def _spares(args: Args) -> Answer:
 def _retention(args: Args) -> Answer:
     latency, interval = args.detection_latency_min, args.checkpoint_interval_min
     copies = retention.copies_guaranteed(latency, interval)
-    return Answer((copies, retention.rollback_min(latency, interval, args.restart_min)))
+    figures = (copies, retention.rollback_min(latency, interval, args.restart_min))
+    if not args.saved_min_ago:
+        return Answer(figures)
+    back = retention.roll_back(args.saved_min_ago, latency)
+    if back.to_min is None:
+        return Answer(figures, refused=("roll back: no checkpoint is older than the detection latency",))
+    newest = Figure("roll back to the checkpoint saved", back.to_min, "min ago", notes=("younger ones are suspect",))
+    return Answer((*figures, newest))
+
+
+def _straggler(args: Args) -> Answer:
+    from nodetriage.analysis import straggler
+
+    figures = []
+    if args.ranks is not None:
+        figures += [straggler.expected_maximum_sigmas(args.ranks), straggler.asymptotic_maximum_sigmas(args.ranks)]
+    if args.slow_share is not None:
+        figures.append(straggler.all_avoid_slow_nodes(args.slow_share, int(_nodes(args))))
+    if not figures:
+        raise OutOfDomain("expected --ranks, or --slow-share with --nodes or --gpus")
+    return Answer(tuple(figures))
 
 
 def _sensitivity(args: Args) -> Answer:
@@ -264,9 +258,10 @@ _VERBS: dict[str, tuple[Verb, str, str]] = {
     ),
     "retention": (
         _retention,
-        "detection-latency-min! checkpoint-interval-min! restart-min",
+        "detection-latency-min! checkpoint-interval-min! restart-min saved-min-ago",
         "checkpoints to keep against silent corruption",
     ),
+    "straggler": (_straggler, _SIZE + "ranks slow-share", "how slow the slowest of many is"),
     "sensitivity": (_sensitivity, _SIZE + "rf-per-1000-node-days!", "ETTR over restart and checkpoint write times"),
     "contour": (_contour, _SIZE + "restart-min", "lines of equal ETTR over failure rate and checkpoint write time"),
 }

@@ -35,5 +35,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "repair-days": _number("mean days in repair"),
     "target": _number("share of time in which no job may wait for a node", 0.99),
     "spares": _whole("spare nodes at hand"),
+    "saved-min-ago": {"type": float, "nargs": "+", "metavar": "X", "help": "when checkpoints at hand were saved"},
+    "ranks": _whole("ranks that wait for one another"),
+    "slow-share": _number("share of nodes that are slow"),
     "detection-latency-min": _number("minutes from a silent corruption to its detection"),
 }
