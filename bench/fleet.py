@@ -83,7 +83,7 @@ async def one_agent(node: str, channel: Any, load: Load, tally: Tally) -> None:
 async def talk(call: Any, load: Load, tally: Tally) -> None:
     seq, beat = 1, heartbeat()
     next_beat = time.monotonic() + random.uniform(0, load.heartbeat_s)
-    await asyncio.sleep(random.uniform(0, load.every_s))
+    await asyncio.sleep(min(random.uniform(0, load.every_s), load.until_s - time.monotonic()))
     while (now := time.monotonic()) < load.until_s:
         if now >= next_beat:
             await call.write(beat)
@@ -100,7 +100,7 @@ async def talk(call: Any, load: Load, tally: Tally) -> None:
         tally.ack_s.append(time.monotonic() - sent)
         tally.acked_events += sum(r.last_seq - r.first_seq + 1 for r in reply.ack.ranges)
         if load.every_s:
-            await asyncio.sleep(max(0.0, load.every_s - (time.monotonic() - sent)))
+            await asyncio.sleep(max(0.0, min(sent + load.every_s, load.until_s) - time.monotonic()))
 
 
 async def drive(target: str, agents: int, seconds: float, options: argparse.Namespace) -> Tally:
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=0.0, help="seconds between an agent's batches; 0: at once")
     parser.add_argument("--heartbeat", type=float, default=5.0, help="seconds between an agent's heartbeats")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the controller is stopped all the same
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         controller = start_controller(folder)
