@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nodetriage.controller.scheduler import JobView, NodeView, SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.scheduler import JobView, NodeView, ReservationView, SchedulerRefused, SchedulerUnavailable
 
 
 class FakeSlurm:
@@ -17,6 +17,8 @@ class FakeSlurm:
         self.placed: dict[str, tuple[str, ...]] = {}
         self.said: list[str] = []
         self.down = False
+        self.reserved: tuple[ReservationView, ...] = ()
+        self.places: dict[str, tuple[str, ...]] = {}
 
     def place(self, job: str, *nodes: str, **facts: object) -> None:
         given = {"state": "RUNNING", "batch": True, "requeueable": True, "restarts": 0, "user": "ann", **facts}
@@ -47,6 +49,14 @@ class FakeSlurm:
         self._answer()
         return self.held.get(job)
 
+    async def reservations(self) -> tuple[ReservationView, ...]:
+        self._answer()
+        return self.reserved
+
+    async def topology(self) -> Mapping[str, tuple[str, ...]]:
+        self._answer()
+        return self.places
+
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
         self._answer()
         self.said.append(f"drain {','.join(nodes)} {reason!r}")
@@ -72,6 +82,12 @@ class FakeSlurm:
     async def release(self, job: str) -> None:
         self._answer()
         self.said.append(f"release {job}")
+
+    async def cancel(self, job: str) -> None:
+        self._answer()
+        self.said.append(f"cancel {job}")
+        if self.held[job].active:
+            self.end(job, "CANCELLED")
 
     def set_drain(self, name: str, reason: str, by: str) -> None:
         view = self.views[name]

@@ -1,4 +1,4 @@
-"""What the controller asks of a batch scheduler: a view of nodes and jobs, and four verbs."""
+"""What the controller asks of a batch scheduler: a view of nodes, jobs and reservations, and five verbs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +69,15 @@ class JobView:
         return self.state in ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED")
 
 
+@dataclass(frozen=True, slots=True)
+class ReservationView:
+    """A reservation that is running now. `nodes` are its nodes' names, `maintenance` is Slurm's flag MAINT."""
+
+    name: str
+    nodes: tuple[str, ...]
+    maintenance: bool = False
+
+
 class Scheduler(Protocol):
     """Every method raises SchedulerUnavailable or SchedulerRefused. Node names are the scheduler's own."""
 
@@ -86,6 +95,14 @@ class Scheduler(Protocol):
         """None where the scheduler no longer knows it."""
         ...
 
+    async def reservations(self) -> tuple[ReservationView, ...]:
+        """Those that are running now."""
+        ...
+
+    async def topology(self) -> Mapping[str, tuple[str, ...]]:
+        """Node -> what it shares with others, as "switch leaf3"; empty where the scheduler knows of no topology."""
+        ...
+
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
         """Lets no new job start there; state and reason are set in one call."""
         ...
@@ -97,6 +114,10 @@ class Scheduler(Protocol):
         ...
 
     async def release(self, job: str) -> None: ...
+
+    async def cancel(self, job: str) -> None:
+        """Ends a job for good. Does nothing where it has ended."""
+        ...
 
 
 class NoScheduler:
@@ -116,6 +137,12 @@ class NoScheduler:
     async def job(self, job: str) -> JobView | None:
         return None
 
+    async def reservations(self) -> tuple[ReservationView, ...]:
+        return ()
+
+    async def topology(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
         raise SchedulerRefused("there is no scheduler")
 
@@ -126,4 +153,7 @@ class NoScheduler:
         raise SchedulerRefused("there is no scheduler")
 
     async def release(self, job: str) -> None:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def cancel(self, job: str) -> None:
         raise SchedulerRefused("there is no scheduler")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from nodetriage.controller import commands, slurm_text
-from nodetriage.controller.scheduler import JobView, NodeView, SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.scheduler import JobView, NodeView, ReservationView, SchedulerRefused, SchedulerUnavailable
 
 # What slurmctld answers when it was reached and said no; everything else is worth another try soon.
 _REFUSALS = re.compile(
@@ -46,6 +46,12 @@ class Slurm:
             return None
         return next((j for j in self._jobs(text) if j.job == job), None)
 
+    async def reservations(self) -> tuple[ReservationView, ...]:
+        return ()  # not read yet; MAINT shows as a node's flag
+
+    async def topology(self) -> Mapping[str, tuple[str, ...]]:
+        return {}  # not read yet
+
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
         await self._run("scontrol", "update", f"nodename={','.join(nodes)}", "state=drain", f"reason={reason}")
 
@@ -59,6 +65,9 @@ class Slurm:
 
     async def release(self, job: str) -> None:
         await self._run("scontrol", "release", job)
+
+    async def cancel(self, job: str) -> None:
+        await self._run("scancel", job)
 
     async def _run(self, *argv: str) -> str:
         try:
