@@ -22,6 +22,8 @@ UNKNOWN = "user or unknown"
 REQUEUED = "requeued, no evidence"
 
 _NODE_FAIL_STATES = ("NODE_FAIL", "BOOT_FAIL")
+# What makes a cause the primary one; the names at the end only settle a tie, so that it is always settled alike.
+_NEAREST = ("failed", "symptom", "priority", "first_at", "node", "check", "fault", "part")
 _ALL = taxonomy.bits(taxonomy.DOMAINS)
 _USER = taxonomy.bits(("user",))
 
@@ -109,7 +111,7 @@ def _causes(history: History, ended: pl.DataFrame, settings: Attribution) -> pl.
     # "Nearest" first: what counts, then what makes others wait, then the taxonomy, then time.
     return (
         found.with_columns(failed.fill_null(False).alias("failed"))
-        .sort(["run", "failed", "symptom", "priority", "first_at"], descending=[False, True, False, False, False])
+        .sort(["run", *_NEAREST], descending=[False, True, *[False] * (len(_NEAREST) - 1)])
         .with_columns((pl.col("failed") & (pl.int_range(pl.len()).over("run") == 0)).alias("primary"))
     )
 

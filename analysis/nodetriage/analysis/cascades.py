@@ -127,7 +127,7 @@ def _guesses(silent: pl.DataFrame, runs: pl.DataFrame, settings: Cascades) -> pl
         )
         # Preemption is between QOS; a job of the same one, or the job itself come back, merely was next.
         .filter((pl.col("guess") != pl.col("job_id")) & (pl.col("its_qos") != pl.col("qos")))
-        .sort(["run", "gpus"], descending=[False, True])
+        .sort(["run", "gpus", "guess"], descending=[False, True, False])
         .unique("run", keep="first", maintain_order=True)
         .select("run", "guess")
     )

@@ -63,7 +63,7 @@ def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFr
         totals.filter(pl.col("scheduled_h") >= settings.least_training_h)
         .with_columns((pl.col("scheduled_h") + pl.col("queue_h")).alias("wall_h"), productive.alias("productive_h"))
         .with_columns((pl.col("productive_h") / pl.col("wall_h")).alias("ettr"))
-        .sort("gpus", "scheduled_h", descending=True)
+        .sort(["gpus", "scheduled_h", "job_id"], descending=[True, True, False])
     )
 
 

@@ -7,6 +7,7 @@ from datetime import date, datetime
 from typing import Any, TextIO
 
 import polars as pl
+from polars import selectors
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -100,7 +101,7 @@ def _number(value: float) -> str:
 
 
 def _plain(section: Section) -> dict[str, Any]:
-    rows = [{k: _finite(v) for k, v in row.items()} for row in section.table.iter_rows(named=True)]
+    rows = [{k: _finite(v) for k, v in row.items()} for row in _rounded(section.table).iter_rows(named=True)]
     return {
         "name": section.name,
         "title": section.title,
@@ -113,7 +114,12 @@ def _plain(section: Section) -> dict[str, Any]:
 
 def _flat(table: pl.DataFrame) -> pl.DataFrame:
     lists = [c for c, t in table.schema.items() if isinstance(t, pl.List)]
-    return table.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(",")) if lists else table
+    return _rounded(table.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(",")) if lists else table)
+
+
+def _rounded(table: pl.DataFrame) -> pl.DataFrame:
+    # The last digits of a sum depend on the order in which threads add; the same history gives the same text.
+    return table.with_columns(selectors.float().round_sig_figs(12))
 
 
 def _finite(value: object) -> object:

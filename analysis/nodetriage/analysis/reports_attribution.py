@@ -20,7 +20,7 @@ def attribution_report(study: Study) -> list[Section]:
     jobs = Section(
         "failed_jobs",
         "Jobs that the fleet failed, the latest first",
-        _rows(found.infrastructure.sort("end_at", descending=True)),
+        _rows(found.infrastructure.sort(["end_at", "job_id"], descending=[True, False])),
         ("domains: who can be the cause when every signal has ruled out what it can",),
     )
     return [_verdicts(study), _by_size(study), _categories(study), *_together(study), _bursts(study), jobs]
@@ -101,7 +101,7 @@ def _verdicts(study: Study) -> Section:
     counts = study.attributed.ends.group_by("verdict").agg(
         pl.len().alias("jobs"), pl.col("gpu_h").sum(), pl.col("possibly_user").sum()
     )
-    table = counts.sort("jobs", descending=True).with_columns(
+    table = counts.sort(["jobs", "verdict"], descending=[True, False]).with_columns(
         (pl.col("jobs") / max(all_jobs, 1)).alias("share_of_jobs"),
         (pl.col("gpu_h") / max(all_gpu_h, 1e-9)).alias("share_of_gpu_time"),
     )
@@ -137,7 +137,7 @@ def _categories(study: Study) -> Section:
     table = (
         ends.group_by(pl.col("category").fill_null("node lost, no evidence"), "domains")
         .agg(pl.len().alias("jobs"), pl.col("gpu_h").sum(), pl.col("shared").sum().alias("shared_by_nodes"))
-        .sort(["jobs", "category"], descending=[True, False])
+        .sort(["jobs", "category", "domains"], descending=[True, False, True])
         .with_columns(domain_names("domains"), (pl.col("jobs") / max(ends.height, 1)).alias("share"))
     )
     return Section("causes", "Primary causes, and who can be behind them", table)
