@@ -100,6 +100,27 @@ def test_an_event_is_held_until_reboot_though_it_is_reported_once() -> None:
     assert resumed(story.verdict, "boot-2") == Verdict("boot-2")
 
 
+def test_a_milder_event_does_not_soften_a_fault_that_is_held() -> None:
+    story = Story()
+    for at_s, severity in enumerate((Severity.LOW, Severity.HIGH, Severity.LOW, Severity.WARNING)):
+        story.see(found(Finding("gpu", REBOOT, severity, {"line": at_s})), at_s)
+
+    (held,) = story.verdict.checks["c"].held
+    assert (held.severity, held.evidence, held.occurrences) == (Severity.HIGH, {"line": 1}, 4)
+
+
+def test_what_is_held_against_a_part_that_was_left_alone_is_kept_and_the_rest_is_judged() -> None:
+    story = Story()
+    story.see(found(down("gpu-a"), down("gpu-b")), 1)
+
+    alone = Result("c", Outcome.SKIPPED, why="not looked at: gpu-a", left_alone=("gpu-a",))
+    told = story.see(alone, 2)
+
+    assert (Kind.CLEARED, "gpu-b", GONE) in told
+    assert story.held == {("gpu-a", GONE)}
+    assert (Kind.CLEARED, "gpu-a", GONE) in story.see(found(), 3)
+
+
 def test_an_event_counts_at_once_even_if_conditions_have_to_wait() -> None:
     assert Story(raise_after=3).see(found(Finding("GPU-1", REBOOT, Severity.HIGH)), 1)
 

@@ -28,14 +28,14 @@ def switch(code: int, rest: str) -> Worth:
 
 @pytest.mark.parametrize(
     ("action", "severity"),
-    [(1, "HIGH"), (2, "HIGH"), (3, "LOW"), (4, "HIGH"), (5, "WARNING"), (6, "HIGH"), (7, "HIGH"), (9, "WARNING")],
+    [(1, "LOW"), (2, "LOW"), (3, "LOW"), (4, "HIGH"), (5, "WARNING"), (6, "LOW"), (7, "LOW"), (9, "WARNING")],
 )
 @pytest.mark.parametrize("words", ["GPU Reset Required", "PF FLR", "OS Reboot", "none of these"])
 def test_a_recovery_action_is_known_by_its_number_whatever_the_words(action: int, severity: str, words: str) -> None:
     found = worth(154, f"GPU recovery action changed from 0x0 (None) to 0x{action:x} ({words})")
 
     assert (found.fault, found.severity, found.over) == ("gpu_recovery_action", Severity[severity], False)
-    assert found.evidence == {"recovery_action": action, "recovery_action_before": 0}
+    assert (found.evidence["recovery_action"], found.evidence["recovery_action_before"]) == (action, 0)
 
 
 def test_a_recovery_action_of_zero_takes_the_fault_back() -> None:

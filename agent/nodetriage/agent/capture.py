@@ -106,9 +106,9 @@ class CaptureHost(Host):
         self.spaces[str(path)] = space
         return space
 
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
         try:
-            gpus = super().gpus()
+            gpus = super().gpus(whole=True)
         except Unavailable as error:
             self._write("/nvml.json", json.dumps({"unavailable": str(error)}, indent=2))
             raise

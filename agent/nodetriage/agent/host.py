@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, PciDevice, Program
+from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
 
 if TYPE_CHECKING:
     from nodetriage.agent.nvml import Library
@@ -32,7 +32,7 @@ class Machine(Protocol):
         ...
 
     def statvfs(self, path: str) -> FsSpace: ...
-    def gpus(self) -> tuple[Gpu, ...]: ...
+    def gpus(self, whole: bool) -> tuple[Gpu, ...]: ...
     def kernel_log(self) -> Iterable[KernelRecord]: ...
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
     def boottime_s(self) -> float: ...
@@ -58,12 +58,14 @@ class Host:
         self._machine = machine or machine_at(Path(root), self._announce)
         self._records = records
         self._pattern = pattern
+        self._left_alone: dict[str, None] = {}
 
     def for_check(self, check: Check[Any, Any], records: tuple[KernelRecord, ...] | None = None) -> "Host":
         """The same machine, with the kernel records that are this check's. Costs a microsecond."""
         other = copy.copy(self)
         other._pattern = check.kernel_pattern
         other._records = records
+        other._left_alone = {}
         return other
 
     def quarantine(self, addresses: frozenset[str]) -> None:
@@ -150,8 +152,14 @@ class Host:
             driver = None
         return PciDevice(address, vendor, device, class_code, driver)
 
-    def gpus(self) -> tuple[Gpu, ...]:
-        return self._machine.gpus()
+    def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
+        gpus = self._machine.gpus(whole)
+        self._left_alone.update((gpu.pci, None) for gpu in gpus if gpu.failure is NvmlFailure.NOT_ASKED)
+        return gpus
+
+    @property
+    def left_alone(self) -> tuple[str, ...]:
+        return tuple(self._left_alone)
 
     def kernel_log(self) -> tuple[KernelRecord, ...]:
         records: Iterable[KernelRecord] = self._machine.kernel_log() if self._records is None else self._records
@@ -187,12 +195,12 @@ class Running:
             s.f_blocks * size, s.f_bavail * size, s.f_files, s.f_favail, read_only=bool(s.f_flag & os.ST_RDONLY)
         )
 
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self, whole: bool) -> tuple[Gpu, ...]:
         if self._nvml is None:
             from nodetriage.agent.nvml import Library  # here alone: a worker of another class never pays for it
 
             self._nvml = Library(self._announce, self._nvidia_gpus)
-        return self._nvml.inventory(self.quarantined)
+        return self._nvml.inventory(self.quarantined, whole)
 
     def _nvidia_gpus(self) -> list[str]:
         devices = Host(machine=self, announce=self._announce).pci_devices()

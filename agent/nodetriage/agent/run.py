@@ -11,7 +11,9 @@ from nodetriage.checks.model import Check, Finding, Host, Outcome, Unavailable
 class Result:
     """What one run gave. `memory` is for the next run's judge; `why` explains any outcome but ok and findings.
 
-    `cleared` are (part, fault) pairs that are over; the verdict applies them before `findings`.
+    `cleared` are (part, fault) pairs that are over; the verdict applies them before `findings`. `left_alone` are parts
+    that were not looked at, though the run as a whole was: nothing that is held against them is cleared, and a run
+    that found nothing elsewhere is `skipped`, not `ok`.
     """
 
     check: str
@@ -21,6 +23,7 @@ class Result:
     why: str = ""
     memory: Any = None
     took_ms: float = 0.0
+    left_alone: tuple[str, ...] = ()
 
 
 def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
@@ -41,4 +44,8 @@ def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
     except Exception as error:  # noqa: BLE001 a check's fault must not take the worker with it
         return result(Outcome.BROKEN, why=f"{type(error).__name__}: {error}", memory=before)
     outcome = Outcome.FINDINGS if findings else Outcome.OK
-    return result(outcome, findings=findings, cleared=cleared, memory=memory)
+    alone, why = host.left_alone, ""
+    if alone:
+        outcome = Outcome.FINDINGS if findings else Outcome.SKIPPED
+        why = f"not looked at, the driver hangs or lost it: {', '.join(alone)}"
+    return result(outcome, findings=findings, cleared=cleared, left_alone=alone, why=why, memory=memory)

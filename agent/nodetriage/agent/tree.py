@@ -45,7 +45,8 @@ class Tree:
             raise _os_error(errno.ENOENT, path)
         return _decoded(FsSpace, table[path], "statvfs.toml", path)
 
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self, whole: bool = True) -> tuple[Gpu, ...]:
+        """All that was recorded, whatever is asked."""
         try:
             data = self._bytes("nvml.json")
         except FileNotFoundError:

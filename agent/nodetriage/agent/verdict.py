@@ -1,7 +1,7 @@
 """From what one run of a check found to what is held against the node, and what changed. Pure.
 
 A finding is held until its fault's `ends` says otherwise (faults.toml). Only a run that looked (ok, findings) can
-clear one; skipped, broken and hung runs leave what is held as it is.
+clear one; skipped, broken and hung runs leave what is held as it is, and so does any run on parts that it left alone.
 """
 
 import dataclasses
@@ -107,7 +107,7 @@ def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float)
     before = last.checks.get(check.name)
     step = _Step(check, result, now_s, before)
     step.outcome()
-    if result.outcome in (Outcome.OK, Outcome.FINDINGS):
+    if result.outcome in (Outcome.OK, Outcome.FINDINGS) or result.left_alone:
         step.looked()
     elif result.outcome is Outcome.HUNG:
         step.hung()
@@ -178,9 +178,10 @@ class _Step:
                 self._seen_again(self.held[key], finding)
             else:
                 self._new(key, finding)
-        self.rising = {k: r for k, r in self.rising.items() if k in seen and k not in self.held}
+        alone = self.result.left_alone
+        self.rising = {k: r for k, r in self.rising.items() if (k in seen or r.part in alone) and k not in self.held}
         for key, held in list(self.held.items()):
-            if key not in seen:
+            if key not in seen and held.part not in self.result.left_alone:
                 self._not_seen(held)
 
     def hung(self) -> None:
@@ -216,6 +217,8 @@ class _Step:
 
     def _seen_again(self, held: Held, finding: Finding) -> None:
         event_like = _ends(held.fault) != "gone"
+        if event_like and finding.severity < held.severity:  # an event that happened is not undone by a milder one
+            finding = dataclasses.replace(finding, severity=held.severity, evidence=held.evidence)
         now = dataclasses.replace(
             held,
             severity=finding.severity,

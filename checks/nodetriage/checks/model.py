@@ -83,6 +83,7 @@ class NvmlFailure(enum.StrEnum):
     DRIVER_NOT_LOADED = "driver_not_loaded"
     VERSION_MISMATCH = "lib_rm_version_mismatch"
     TIMEOUT = "timeout"
+    NOT_ASKED = "not_asked"  # in quarantine: a call about it may never return
     OTHER = "other"
 
 
@@ -103,6 +104,15 @@ class RowRemap:
 
 
 @dataclass(frozen=True, slots=True)
+class NvLink:
+    """One NVLink of a GPU. `counters` by NVML's names; what the driver does not count is absent, never 0."""
+
+    link: int
+    active: bool
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """What NVML says of one GPU. None means the driver does not support the question: that is never a zero.
 
@@ -116,6 +126,8 @@ class Gpu:
     failure: NvmlFailure | None = None
     failure_text: str = ""
     row_remap: RowRemap | None = None
+    nvlinks: tuple[NvLink, ...] | None = None
+    processes: tuple[int, ...] | None = None  # ids of processes with a compute context, those of MIG instances too
     facts: Mapping[str, Scalar] = field(
         default_factory=dict
     )  # further values, by NVML's names, for the checks that ask
@@ -167,8 +179,11 @@ class Host(Protocol):
 
     def pci_devices(self) -> tuple[PciDevice, ...]: ...
 
-    def gpus(self) -> tuple[Gpu, ...]:
-        """All GPUs that NVML enumerates. Raises Unavailable where there is no NVML or no driver."""
+    def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
+        """All GPUs that NVML enumerates. Raises Unavailable where there is no NVML or no driver.
+
+        `whole`: with their NVLinks, processes and what else costs many calls; without it that may be None or absent.
+        """
         ...
 
     def kernel_log(self) -> tuple[KernelRecord, ...]:
@@ -177,6 +192,11 @@ class Host(Protocol):
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         """Runs a program that only reads. Raises Unavailable if it is not installed, TimeoutError past its time."""
+        ...
+
+    @property
+    def left_alone(self) -> tuple[str, ...]:
+        """Parts that this run was to look at and that were not asked (GPUs in quarantine), by their names."""
         ...
 
     def boottime_s(self) -> float:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nodetriage.checks import nvlink5
+from nodetriage.checks import nvlink5, recovery
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.xid import Sign, XidLine, explain, explain_switch
 
@@ -17,16 +17,6 @@ _PENDING = re.compile(r"already pending remapping", re.IGNORECASE)
 _WORD = re.compile(r"\b(Non-fatal|Fatal)\b", re.IGNORECASE)
 _DETAIL = re.compile(r"Severity (\d) Engine")
 
-# NVML's nvmlDeviceGpuRecoveryAction_t. The words in the line changed between driver branches, the numbers did not.
-_ACTIONS = {
-    1: Severity.HIGH,  # reset the GPU
-    2: Severity.HIGH,  # reboot the node
-    3: Severity.LOW,  # quiesce peer traffic and ask again: not a fault of this GPU alone
-    4: Severity.HIGH,  # drain and reset
-    5: Severity.WARNING,  # recover the IMEX domain: not a fault of this node alone
-    6: Severity.HIGH,  # reset the PCIe bus
-    7: Severity.HIGH,  # reboot the system
-}
 # Register bits of an NVLink error up to generation 4 that mean nothing, and those that a victim shows.
 _IDLE_BITS = 1 << 0 | 1 << 23 | 1 << 30
 _VICTIM_BITS = 1 << 1 | 1 << 20
@@ -73,9 +63,10 @@ def _recovery_action(line: XidLine, worth: Worth) -> Worth:
         return Worth(worth.fault, Severity.WARNING, worth.advice)
     action = int(found[2], 16)
     evidence: dict[str, Scalar] = {"recovery_action": action, "recovery_action_before": int(found[1], 16)}
-    if action == 0:
+    if action == recovery.NONE:
         return Worth(worth.fault, Severity.INFO, "Nothing: the driver needs no action any more.", evidence, over=True)
-    return Worth(worth.fault, _ACTIONS.get(action, Severity.WARNING), worth.advice, evidence)
+    name, severity = recovery.worth(action)
+    return Worth(worth.fault, severity, worth.advice, {"action": name, **evidence})
 
 
 def _memory_error(line: XidLine, worth: Worth) -> Worth:
