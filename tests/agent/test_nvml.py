@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from nvml_library import Asker, FakeGpus
 
-from nodetriage.agent.nvml import address
+from nodetriage.agent.gpu_facts import QUESTIONS, address
 
 H100S = ("0000:1a:00.0", "0000:2a:00.0")
 
@@ -101,7 +101,6 @@ def test_a_call_that_fills_a_structure_is_made_once_for_all_its_facts(
     names = ("fabric_state", "fabric_status", "fabric_clique", "fabric_health")
     assert [[g["facts"][name] for name in names] for g in answer["gpus"]] == [[3, 0, 1, 0x1AA], [2, 29, 0, 5]]
     assert answer["calls"].count("nvmlDeviceGetGpuFabricInfoV 0000:1a:00.0") == 1
-    assert not any(name.startswith("sram_") for name in answer["gpus"][0]["facts"])  # this driver has no such call
 
 
 def test_a_driver_without_a_function_gives_none_for_it_alone(
@@ -240,3 +239,87 @@ def test_a_hung_call_is_named_by_what_was_announced_last(
 )
 def test_addresses_are_written_as_the_kernel_writes_them(bus_id: str | bytes, kernel: str) -> None:
     assert address(bus_id) == kernel
+
+
+def test_a_gpu_in_quarantine_is_not_even_looked_up_where_its_number_is_not_known(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu1/all", "~forever")
+    process = asker(gpus, ("0000:19:00.0", *H100S))  # one more on the bus than NVML lists: the order says nothing
+
+    answer = process.ask(("0000:2a:00.0",))
+
+    assert [(g["pci"], g["failure"]) for g in answer["gpus"]] == [("0000:1a:00.0", None), ("0000:2a:00.0", "not_asked")]
+    assert "nvmlDeviceGetHandleByPciBusId 0000:1a:00.0" in answer["calls"]
+    assert not [c for c in answer["calls"] if "0000:2a:00.0" in c or c.startswith("nvmlDeviceGetHandleByIndex")]
+
+
+def test_links_that_are_down_are_listed_and_those_that_are_up_are_counted(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("gpu0/NvLinkState.3", "0")
+    gpus.set("gpu0/FieldValue.161.5", "17")
+    gpus.set("gpu0/FieldValue.208.5", "2")
+
+    links = asker(gpus).ask()["gpus"][0]["nvlinks"]
+
+    assert [link["link"] for link in links if not link["active"]] == [3]
+    assert len(links) == 18
+    assert links[5]["counters"] == {"replays": 17, "recoveries": 0, "crc_errors": 0, "receive_errors": 2}
+
+
+def test_a_board_without_nvlink_has_none_and_an_old_driver_is_asked_link_by_link(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    for link in range(18):
+        gpus.set(f"gpu0/NvLinkState.{link}" if link else "gpu0/NvLinkState", "!3")
+    gpus.set("gpu1/FieldValue.91", "!3")
+    gpus.set("gpu1/NvLinkState.12", "!2")
+
+    pcie, old = asker(gpus).ask()["gpus"]
+
+    assert (pcie["nvlinks"], pcie["failure"]) == (None, None)
+    assert len(old["nvlinks"]) == 17
+
+
+def test_a_corrupt_inforom_is_an_answer_and_no_failure_of_the_gpu(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(3)
+    gpus.set("gpu1/ValidateInforom", "!14")
+    gpus.set("gpu2/ValidateInforom", "!3")
+
+    answer = asker(gpus).ask()["gpus"]
+
+    assert [g["failure"] for g in answer] == [None] * 3
+    assert [g["facts"].get("inforom_error") for g in answer] == [0, 14, None]
+
+
+def test_processes_are_listed_and_a_look_that_is_not_whole_leaves_out_what_costs_many_calls(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("gpu0/ComputeRunningProcesses", "4711 4712")
+    process = asker(gpus)
+
+    whole, quick = process.ask(), process.ask(("quick",))
+
+    assert whole["gpus"][0]["processes"] == [4711, 4712]
+    assert (quick["gpus"][0]["processes"], quick["gpus"][0]["nvlinks"]) == (None, None)
+    assert quick["gpus"][0]["facts"]["recovery_action"] == 0
+    assert len(quick["calls"]) < len(whole["calls"]) / 2
+
+
+@pytest.mark.parametrize("call", sorted({q.call.removeprefix("nvmlDeviceGet") for q in QUESTIONS}))
+def test_a_call_that_is_refused_for_want_of_support_leaves_the_gpu_well(
+    call: str, fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set(f"gpu0/{call.removesuffix('V').replace('nvmlDevice', '')}", "!3")
+
+    gpu = asker(gpus).ask()["gpus"][0]
+
+    assert (gpu["failure"], gpu["uuid"][-3:]) == (None, "000")

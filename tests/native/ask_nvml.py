@@ -1,4 +1,5 @@
-"""The program of nvml_library.Asker: for each line (a list of PCI addresses in quarantine), one inventory as JSON."""
+"""The program of nvml_library.Asker: for each line, one inventory as JSON. A line is a list of PCI addresses in
+quarantine, "quick" for less than a whole look, and "listen" for each call to be printed from now on."""
 
 import dataclasses
 import itertools
@@ -21,12 +22,12 @@ def announce(what: str) -> None:
 seconds = itertools.count()
 library = Library(announce, lambda: sys.argv[1:], lambda: float(next(seconds)))
 for line in sys.stdin:
-    quarantined = json.loads(line)
-    if quarantined == ["listen"]:
-        listen, quarantined = True, []
+    words = json.loads(line)
+    listen = listen or "listen" in words
+    quarantined = [word for word in words if ":" in word]
     answer: dict[str, object] = {}
     try:
-        answer["gpus"] = [dataclasses.asdict(gpu) for gpu in library.inventory(quarantined)]
+        answer["gpus"] = [dataclasses.asdict(gpu) for gpu in library.inventory(quarantined, whole="quick" not in words)]
     except Unavailable as error:
         answer["unavailable"] = str(error)
     except NvmlError as error:

@@ -182,16 +182,19 @@ int nvmlDeviceGetPciInfo_v3(Device d, PciInfo *p) {
     p->id = 0x233010de, p->sub = 0x16c110de;
     return OK;
 }
+static const char *last12(const char *s) { return strlen(s) > 12 ? s + strlen(s) - 12 : s; }
+/* Looks into the library's own list: the other GPUs are not touched. */
 static int find(const char *want, Device *d, int by_uuid) {
     u32 n = 0;
-    char uuid[96];
-    PciInfo pci;
+    char have[96];
     int r = nvmlDeviceGetCount_v2(&n);
     for (u32 i = 0; !r && i < n; i++) {
-        if (by_uuid ? !nvmlDeviceGetUUID(&gpus[i], uuid, sizeof uuid) && !strcmp(uuid, want)
-                    : !nvmlDeviceGetPciInfo_v3(&gpus[i], &pci) && !strcasecmp(pci.bus_id + strlen(pci.bus_id) - 12,
-                          strlen(want) > 12 ? want + strlen(want) - 12 : want))
-            return *d = &gpus[i], OK;
+        char def[128];
+        snprintf(def, sizeof def, by_uuid ? "GPU-00000000-0000-4000-8000-%012u" : "00000000:%02X:00.0", by_uuid ? i : 0x1a + 0x10 * i);
+        if (value(i, by_uuid ? "UUID" : "PciInfo", def, have, sizeof have)) continue;
+        if (by_uuid ? strcmp(have, want) : strcasecmp(last12(have), last12(want))) continue;
+        if (!(r = value(i, "all", "", have, sizeof have))) *d = &gpus[i];
+        return r;
     }
     return r ? r : NOT_FOUND;
 }
@@ -239,6 +242,14 @@ int nvmlDeviceGetRemappedRows(Device d, u32 *corr, u32 *unc, u32 *pending, u32 *
 int nvmlDeviceGetRowRemapperHistogram(Device d, u32 *v) { /* max high partial low none */
     return numbers(d, "RowRemapperHistogram", "640 0 0 0 0", 5, 0, v, v + 1, v + 2, v + 3, v + 4);
 }
+int nvmlDeviceValidateInforom(Device d) { return numbers(d, "ValidateInforom", "", 0, 0); }
+int nvmlDeviceGetMarginTemperature(Device d, u32 *v) { return numbers(d, "MarginTemperature", "53", 1, 0, v + 1); }
+/* Version 1: the version, twelve counters of 64 bits, the threshold flag. */
+int nvmlDeviceGetSramEccErrorStatus(Device d, u64 *v) { /* parity secded threshold, those since the last reset */
+    u32 *flag = (u32 *)(v + 13);
+    return numbers(d, "SramEccErrorStatus.uncorrected", "0 0", 2, 1, v + 4, v + 5)
+        ?: numbers(d, "SramEccErrorStatus.threshold", "0", 1, 0, flag);
+}
 int nvmlDeviceGetRetiredPages(Device d, int cause, u32 *count, u64 *addresses) {
     (void)cause, (void)addresses;
     return numbers(d, "RetiredPages", "!3", 1, 0, count);
@@ -274,6 +285,12 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device d, u32 *count, void *infos) {
     *count = n;
     return n > room ? INSUFFICIENT_SIZE : OK;
 }
+/* What an H100 answers to; the rest is "not supported". */
+static const char *known_field(u32 field) {
+    if (field == 91) return "18";                                 /* NVLinks */
+    if (field == 82) return "40";                                 /* memory temperature */
+    return field == 230 || (field >= 161 && field <= 163) ? "0" : "!3"; /* recovery action, data link layer errors */
+}
 int nvmlDeviceGetFieldValues(Device d, int n, FieldValue *v) { /* file FieldValue.ID; its own error for each field */
     char name[64], buf[64];
     int r = get(d, "FieldValues", "", buf, sizeof buf);
@@ -281,7 +298,7 @@ int nvmlDeviceGetFieldValues(Device d, int n, FieldValue *v) { /* file FieldValu
     for (; n--; v++) {
         snprintf(name, sizeof name, v->scope ? "FieldValue.%u.%u" : "FieldValue.%u", v->field, v->scope);
         v->type = 3, v->v.u = 0, v->at = time(NULL) * 1000000LL;
-        v->ret = numbers(d, name, "0", 1, 1, &v->v.u);
+        v->ret = numbers(d, name, known_field(v->field), 1, 1, &v->v.u);
     }
     return OK;
 }

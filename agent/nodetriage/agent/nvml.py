@@ -7,17 +7,19 @@ GPU is sick is kept as a value. What is asked is a table: gpu_facts.py.
 import ctypes
 import dataclasses
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 
-from nodetriage.agent.gpu_facts import FIELDS, QUESTIONS, Question
-from nodetriage.checks.model import Gpu, NvmlFailure, RowRemap, Scalar, Unavailable
+from nodetriage.agent.gpu_facts import FIELDS, LINK_COUNTERS, QUESTIONS, WHOLE_FIELDS, Question, address, number
+from nodetriage.checks.model import Gpu, NvLink, NvmlFailure, RowRemap, Scalar, Unavailable
 
 Announce = Callable[[str], None]
 
 FRESH_S = 0.5  # checks that run one after the other share one look at the GPUs
+MOST_LINKS = 18  # NVLinks that a GPU can have (NVML_NVLINK_MAX_LINKS)
 
 # Answers that mean "this driver or board has no such thing".
 _NOT_THERE = frozenset(
@@ -27,6 +29,7 @@ _NOT_THERE = frozenset(
         pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
         pynvml.NVML_ERROR_DEPRECATED,
         pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_NO_PERMISSION,  # says something of us, nothing of the GPU
     }
 )
 _FAILURES = {
@@ -57,31 +60,32 @@ class Library:
         self._ready = False
         self._count = -1
         self._known: dict[int, Gpu] = {}  # index -> its last names, for the day it does not answer
-        self._last: tuple[float, frozenset[str], tuple[Gpu, ...]] | None = None
+        self._last: _Look | None = None
 
-    def inventory(self, quarantined: Collection[str] = ()) -> tuple[Gpu, ...]:
+    def inventory(self, quarantined: Collection[str] = (), whole: bool = False) -> tuple[Gpu, ...]:
         """All GPUs that NVML enumerates; those at `quarantined` PCI addresses are listed but not asked anything.
 
-        Raises Unavailable where there is no library or no driver, NvmlError where NVML itself fails.
+        `whole`: with what costs many calls. Raises Unavailable where there is no library or no driver, NvmlError where
+        NVML itself fails.
         """
-        now, apart = self._clock(), frozenset(quarantined)
-        if self._last is not None and self._last[1] == apart and now - self._last[0] < FRESH_S:
-            return self._last[2]
+        apart = frozenset(quarantined)
+        if self._last is not None and self._last.serves(apart, whole, self._clock()):
+            return self._last.gpus
         self._last = None
         try:
-            gpus = self._look(apart)
+            gpus = self._look(apart, whole)
         except pynvml.NVMLError as error:
             if error.value not in _STALE:
                 raise NvmlError(f"NVML: {error}") from error
-            gpus = self._look_again(apart)
-        self._last = (now, apart, gpus)
+            gpus = self._look_again(apart, whole)
+        self._last = _Look(self._clock(), apart, whole, gpus)
         return gpus
 
-    def _look_again(self, apart: frozenset[str]) -> tuple[Gpu, ...]:
+    def _look_again(self, apart: frozenset[str], whole: bool) -> tuple[Gpu, ...]:
         """After a driver reload the old initialisation is void."""
         self._forget()
         try:
-            return self._look(apart)
+            return self._look(apart, whole)
         except pynvml.NVMLError as error:
             self._forget()
             if error.value in _STALE:
@@ -97,7 +101,7 @@ class Library:
             except pynvml.NVMLError:
                 return  # it was not up: what we wanted
 
-    def _look(self, apart: frozenset[str]) -> tuple[Gpu, ...]:
+    def _look(self, apart: frozenset[str], whole: bool) -> tuple[Gpu, ...]:
         if not self._ready:
             self._announce("nvmlInit")
             try:
@@ -110,7 +114,23 @@ class Library:
         if count != self._count:
             self._known.clear()  # the numbers have moved
             self._count = count
-        return tuple(self._gpu(index, count, apart) for index in range(count))
+        if apart - {gpu.pci for gpu in self._known.values()}:
+            return tuple(self._by_address(apart, whole))
+        return tuple(self._gpu(index, self._known.get(index), count, apart, whole) for index in range(count))
+
+    def _by_address(self, apart: frozenset[str], whole: bool) -> Iterator[Gpu]:
+        """Where it is not known which number a GPU in quarantine has, no GPU is asked for by its number."""
+        for index, pci in enumerate(self._bus()):
+            if pci in apart:
+                yield _not_asked(Gpu(index, pci))
+                continue
+            try:
+                handle = self._ask("nvmlDeviceGetHandleByPciBusId", Gpu(index, pci), pci.encode())
+            except pynvml.NVMLError as error:
+                if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # what NVML does not list, nobody gets
+                    yield _failed(Gpu(index, pci), "nvmlDeviceGetHandleByPciBusId", error)
+                continue
+            yield self._named(Gpu(index, pci), handle, whole)
 
     def _no_start(self, error: pynvml.NVMLError) -> tuple[Gpu, ...]:
         """What NVML's refusal to start says of each GPU on the bus; a library that does not fit the driver, mostly."""
@@ -121,58 +141,101 @@ class Library:
             raise error
         return tuple(_failed(Gpu(index, pci), "nvmlInit", error) for index, pci in enumerate(on_bus))
 
-    def _gpu(self, index: int, count: int, apart: frozenset[str]) -> Gpu:
-        gpu = self._known.get(index) or Gpu(index, self._address(index, count))
+    def _gpu(self, index: int, known: Gpu | None, count: int, apart: frozenset[str], whole: bool) -> Gpu:
+        gpu = known or Gpu(index, self._address(index, count))
         if gpu.pci in apart:
-            return dataclasses.replace(gpu, failure=NvmlFailure.OTHER, failure_text="not asked: in quarantine")
+            return _not_asked(gpu)
         call = "nvmlDeviceGetHandleByIndex"
         try:
             handle = self._ask(call, gpu, index)
             call = "nvmlDeviceGetPciInfo"
             gpu = dataclasses.replace(gpu, pci=address(self._ask(call, gpu, handle).busId))
-            if gpu.pci in apart:
-                return dataclasses.replace(gpu, failure=NvmlFailure.OTHER, failure_text="not asked: in quarantine")
-            call = "nvmlDeviceGetUUID"
+        except pynvml.NVMLError as error:
+            return _failed(gpu, call, error)
+        gpu = self._named(gpu, handle, whole)
+        if gpu.name:
+            self._known[index] = Gpu(index, gpu.pci, gpu.uuid, gpu.name)
+        return gpu
+
+    def _named(self, gpu: Gpu, handle: Any, whole: bool) -> Gpu:
+        call = "nvmlDeviceGetUUID"
+        try:
             gpu = dataclasses.replace(gpu, uuid=str(self._ask(call, gpu, handle)))
             call = "nvmlDeviceGetName"
             gpu = dataclasses.replace(gpu, name=str(self._ask(call, gpu, handle)))
         except pynvml.NVMLError as error:
             return _failed(gpu, call, error)
-        self._known[index] = gpu
-        return self._facts(gpu, handle)
+        return self._facts(gpu, handle, whole)
 
     def _address(self, index: int, count: int) -> str:
         """NVML numbers GPUs by PCI address, so where all are there the order tells which one is silent."""
         on_bus = self._bus()
         return on_bus[index] if len(on_bus) == count else f"nvml-index-{index}"
 
-    def _facts(self, gpu: Gpu, handle: Any) -> Gpu:
+    def _facts(self, gpu: Gpu, handle: Any, whole: bool) -> Gpu:
         facts: dict[str, Scalar] = {}
         call = ""
         try:
             call = "nvmlDeviceGetRemappedRows"
             gpu = dataclasses.replace(gpu, row_remap=self._row_remap(gpu, handle))
             answers: dict[tuple[Any, ...], Any] = {}
-            for question in QUESTIONS:
+            for question in (q for q in QUESTIONS if whole or q.often):
                 call = question.call
                 key = (call, question.arguments)
                 if key not in answers:
                     answers[key] = self._answer(question, gpu, handle)
-                answer = answers[key]
-                if answer is not None:
-                    facts[question.fact] = question.pick(answer)
+                if answers[key] is not None:
+                    facts[question.fact] = question.pick(answers[key])
             call = "nvmlDeviceGetFieldValues"
-            facts |= self._fields(gpu, handle)
+            facts |= self._fields(gpu, handle, WHOLE_FIELDS if whole else FIELDS)
+            if whole:
+                call = "nvmlDeviceGetNvLinkState"
+                gpu = dataclasses.replace(gpu, nvlinks=self._nvlinks(gpu, handle, facts))
         except pynvml.NVMLError as error:
             gpu = _failed(gpu, call, error)  # a sick GPU is not asked further
-        return dataclasses.replace(gpu, facts=facts)
+        pids = facts.pop("processes", None)
+        processes = tuple(map(int, str(pids).split())) if pids is not None else None
+        return dataclasses.replace(gpu, processes=processes, facts=facts)
 
     def _answer(self, question: Question, gpu: Gpu, handle: Any) -> Any:
-        if not question.fills:
+        """What `question.pick` gets; None where there is no such thing here."""
+        if question.fills:
+            structure = getattr(pynvml, question.fills)()
+            done = self._perhaps(question.call, gpu, handle, ctypes.byref(structure))
+            return None if done is None else structure
+        if not question.refusals:
             return self._perhaps(question.call, gpu, handle, *question.arguments)
-        structure = getattr(pynvml, question.fills)()
-        done = self._perhaps(question.call, gpu, handle, ctypes.byref(structure))
-        return None if done is None else structure
+        try:
+            self._ask(question.call, gpu, handle, *question.arguments)
+        except pynvml.NVMLError as error:
+            if error.value in question.refusals:
+                return error.value
+            if error.value in _NOT_THERE:
+                return None
+            raise
+        return pynvml.NVML_SUCCESS
+
+    def _nvlinks(self, gpu: Gpu, handle: Any, facts: Mapping[str, Scalar]) -> tuple[NvLink, ...] | None:
+        """All links that the GPU has, the unconnected ones too; None where NVML does not tell."""
+        states = {}
+        for link in range(min(int(facts.get("nvlink_count", MOST_LINKS)), MOST_LINKS)):
+            try:
+                states[link] = self._ask("nvmlDeviceGetNvLinkState", gpu, handle, link)
+            except pynvml.NVMLError as error:
+                if error.value not in (*_NOT_THERE, pynvml.NVML_ERROR_INVALID_ARGUMENT):
+                    raise
+        active = [link for link, state in states.items() if state]
+        scoped = {f"{link} {name}": (field, link) for link in active for name, field in LINK_COUNTERS}
+        counted = self._fields(gpu, handle, tuple(scoped.items())) if scoped else {}
+        links = (
+            NvLink(
+                link,
+                bool(state),
+                {n: int(counted[k]) for n, _ in LINK_COUNTERS if (k := f"{link} {n}") in counted},
+            )
+            for link, state in states.items()
+        )
+        return tuple(links) if states else None
 
     def _row_remap(self, gpu: Gpu, handle: Any) -> RowRemap | None:
         rows = self._perhaps("nvmlDeviceGetRemappedRows", gpu, handle)
@@ -182,22 +245,16 @@ class Library:
         banks = self._perhaps("nvmlDeviceGetRowRemapperHistogram", gpu, handle)
         if banks is None:
             return remap
-        return dataclasses.replace(
-            remap,
-            banks_max=banks.max,
-            banks_high=banks.high,
-            banks_partial=banks.partial,
-            banks_low=banks.low,
-            banks_none=banks.none,
-        )
+        kinds = ("max", "high", "partial", "low", "none")
+        return dataclasses.replace(remap, **{f"banks_{kind}": getattr(banks, kind) for kind in kinds})
 
-    def _fields(self, gpu: Gpu, handle: Any) -> dict[str, Scalar]:
+    def _fields(self, gpu: Gpu, handle: Any, wanted: tuple[tuple[str, Any], ...]) -> dict[str, Scalar]:
         """Each field has an error of its own; one that the driver does not know is left out."""
-        values = self._perhaps("nvmlDeviceGetFieldValues", gpu, handle, [field for _, field in FIELDS])
+        values = self._perhaps("nvmlDeviceGetFieldValues", gpu, handle, [field for _, field in wanted])
         found: dict[str, Scalar] = {}
-        for (fact, _), value in zip(FIELDS, values or (), strict=False):
+        for (fact, _), value in zip(wanted, values or (), strict=False):
             if value.nvmlReturn == pynvml.NVML_SUCCESS:
-                found[fact] = _number(value)
+                found[fact] = number(value)
             elif value.nvmlReturn in _FAILURES:
                 raise pynvml.NVMLError(value.nvmlReturn)
         return found
@@ -216,23 +273,26 @@ class Library:
         return getattr(pynvml, call)(*arguments)
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at all GPUs: when it ended, and how it was made."""
+
+    at_s: float
+    apart: frozenset[str]
+    whole: bool
+    gpus: tuple[Gpu, ...]
+
+    def serves(self, apart: frozenset[str], whole: bool, now_s: float) -> bool:
+        return self.apart == apart and (self.whole or not whole) and now_s - self.at_s < FRESH_S
+
+
+def _not_asked(gpu: Gpu) -> Gpu:
+    return dataclasses.replace(gpu, failure=NvmlFailure.NOT_ASKED, failure_text="not asked: in quarantine")
+
+
 def _failed(gpu: Gpu, call: str, error: pynvml.NVMLError) -> Gpu:
     """Raises the error on where it is not about this GPU."""
     if error.value in _STALE:
         raise error
     failure = _FAILURES.get(error.value, NvmlFailure.OTHER)
     return dataclasses.replace(gpu, failure=failure, failure_text=f"{call}: {error}")
-
-
-def _number(value: Any) -> int | float:
-    """An nvmlFieldValue_t by its own type."""
-    names = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-    number: int | float = getattr(value.value, names.get(value.valueType, "ullVal"))
-    return number
-
-
-def address(bus_id: str | bytes) -> str:
-    """NVML's 00000000:1A:00.0 as the kernel writes it: 0000:1a:00.0."""
-    text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
-    domain, _, rest = text.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from nodetriage.agent import verdict
+from nodetriage.agent import quarantine, verdict
 from nodetriage.agent.crashpoint import passing
 from nodetriage.agent.inbox import Inbox
 from nodetriage.agent.run import Result
@@ -17,6 +17,7 @@ from nodetriage.agent.verdict import Change, CheckVerdict, Verdict
 from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Check, Outcome
 
+PHASE_S = 300.0  # within which classes and nodes are spread, so that they do not all look at one moment
 RESTART_S = 1.0  # a check that is woken without end still leaves its class time for the others
 
 
@@ -51,6 +52,7 @@ class Rounds:
         self._wakes: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsaved: set[str] = set()
+        self._phases: dict[str, float] = {}  # by device class, of PHASE_S
 
     @property
     def checks(self) -> Mapping[str, Check[Any, Any]]:
@@ -102,6 +104,7 @@ class Rounds:
         check = self._checks[name]
         async with self._turns.setdefault(name, asyncio.Lock()):
             records = self._inbox.take(name) if self._inbox else None
+            self._workers.quarantine(quarantine.held(self.verdict))
             passing("check.before_run")
             try:
                 result = await self._workers.run(check, records, self._memories.get(name))
@@ -152,13 +155,14 @@ class Rounds:
     async def _keep_running(self, name: str) -> None:
         check, wake = self._checks[name], self._wakes[name]
         wait_s = 0.0
-        phase_s = random.uniform(0.0, check.every_s)
+        # Checks of one class share what they read (one look at all GPUs), so their times fall together.
+        phase = self._phases.setdefault(check.worker, random.random())
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(wake.wait(), wait_s)
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)
-            wait_s, phase_s = (phase_s or check.every_s), 0.0
+            wait_s = check.every_s - (time.monotonic() - phase * PHASE_S) % check.every_s
             if wake.is_set():
                 await asyncio.sleep(max(0.0, min(RESTART_S, check.every_s) - (time.monotonic() - started_s)))

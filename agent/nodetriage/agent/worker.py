@@ -24,10 +24,14 @@ _LENGTH = struct.Struct("<H")
 
 
 class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
-    """The first line, and again after each change: where to look, and the policies' keys that are not default."""
+    """The first line, and again after each change: where to look, and the policies' keys that are not default.
+
+    `quarantined`: PCI addresses of GPUs that must not be asked anything.
+    """
 
     root: str
     policies: dict[str, dict[str, Any]]
+    quarantined: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
@@ -50,6 +54,7 @@ class Reply(msgspec.Struct, frozen=True):
     memory: msgspec.Raw
     took_ms: float
     forgot: str = ""
+    left_alone: tuple[str, ...] = ()
 
 
 class Doing:
@@ -102,12 +107,15 @@ class Session:
     def __init__(self, checks: Mapping[str, Check[Any, Any]], doing: Doing) -> None:
         self._checks = checks
         self._doing = doing
-        self._host = Host("/", announce=doing.say)
+        self._root = "/"
+        self._host = Host(self._root, announce=doing.say)
         self._policies: dict[str, Any] = {}
         self._memories: dict[str, msgspec.json.Decoder[Any]] = {}
 
     def set_up(self, setup: Setup) -> None:
-        self._host = Host(setup.root, announce=self._doing.say)
+        if setup.root != self._root:  # else what it holds open (NVML) stays so
+            self._root, self._host = setup.root, Host(setup.root, announce=self._doing.say)
+        self._host.quarantine(frozenset(setup.quarantined))
         self._policies = {
             name: replace_from(type(self._checks[name].policy), self._checks[name].policy, table, "agent", name)
             for name, table in setup.policies.items()
@@ -140,7 +148,15 @@ class Session:
             memory = msgspec.Raw(b"null")
             result = Result(result.check, Outcome.BROKEN, why=f"its memory is no JSON: {error}", took_ms=result.took_ms)
         return Reply(
-            request.id, result.outcome, result.findings, result.cleared, result.why, memory, result.took_ms, forgot
+            request.id,
+            result.outcome,
+            result.findings,
+            result.cleared,
+            result.why,
+            memory,
+            result.took_ms,
+            forgot,
+            result.left_alone,
         )
 
 

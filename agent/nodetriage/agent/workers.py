@@ -54,10 +54,16 @@ class Workers:
         return await asyncio.shield(run)
 
     def configure(self, setup: Setup) -> None:
-        """New settings, from the next run on."""
-        self._setup = setup
+        """New settings, from the next run on. What is in quarantine stays there."""
+        self._setup = msgspec.structs.replace(setup, quarantined=self._setup.quarantined)
         for device_class in self._classes.values():
-            device_class.setup = setup
+            device_class.setup = self._setup
+
+    def quarantine(self, addresses: tuple[str, ...]) -> None:
+        """No worker asks these GPUs anything, from the next run on."""
+        if addresses != self._setup.quarantined:
+            self._setup = msgspec.structs.replace(self._setup, quarantined=addresses)
+            self.configure(self._setup)
 
     @property
     def abandoned(self) -> tuple[Abandoned, ...]:
@@ -155,6 +161,7 @@ class _DeviceClass:
             why=why,
             memory=bytes(reply.memory),
             took_ms=reply.took_ms,
+            left_alone=reply.left_alone,
         )
 
     async def _hung(self, check: Check[Any, Any], started_s: float) -> Result:
