@@ -19,7 +19,7 @@ from nodetriage.agent.run import run
 from nodetriage.agent.scrub import Scrubber
 from nodetriage.agent.tree import command_name, inside
 from nodetriage.checks import profiles
-from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, Outcome, Program, Unavailable
+from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, Outcome, Program, Unavailable
 
 _NAME_FILES = ("/proc/sys/kernel/hostname", "/etc/hostname")
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
@@ -35,6 +35,7 @@ class CaptureHost(Host):
         self.errors: dict[str, str] = {}
         self.spaces: dict[str, FsSpace] = {}
         self.records: dict[int, KernelRecord] = {}
+        self.clock_rows: dict[str, str] = {}
 
     def _key(self) -> bytes:
         """Known to this machine alone, so that its captures agree with each other and say nothing to others."""
@@ -136,8 +137,14 @@ class CaptureHost(Host):
 
     def boottime_s(self) -> float:
         now_s = super().boottime_s()
-        self._write("/clock.toml", f"boottime_s = {now_s:.3f}")
+        self.clock_rows["boottime_s"] = f"boottime_s = {now_s:.3f}"
         return now_s
+
+    def clock(self) -> ClockState:
+        state = super().clock()
+        rows = (f"{key} = {json.dumps(value)}" for key, value in dataclasses.asdict(state).items())
+        self.clock_rows["adjtimex"] = "\n".join(("\n[adjtimex]", *rows))
+        return state
 
     def finish(self) -> None:
         """Writes what is gathered over all checks."""
@@ -145,6 +152,8 @@ class CaptureHost(Host):
             self._write(
                 "/errors.toml", "\n".join(f"{_quoted(p)} = {_quoted(n)}" for p, n in sorted(self.errors.items()))
             )
+        if self.clock_rows:  # the table last, or the time would be in it
+            self._write("/clock.toml", "\n".join(self.clock_rows[key] for key in sorted(self.clock_rows, reverse=True)))
         if self.spaces:
             self._write("/statvfs.toml", "\n\n".join(_space(p, s) for p, s in sorted(self.spaces.items())))
         if self.records:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
+from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
 
 if TYPE_CHECKING:
     from nodetriage.agent.nvml import Library
@@ -22,6 +22,7 @@ LINKS_LIMIT = 40  # as the kernel's own limit for one path
 _NVIDIA = 0x10DE
 _GPU_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Machine(Protocol):
@@ -35,6 +36,7 @@ class Machine(Protocol):
     def gpus(self, whole: bool) -> tuple[Gpu, ...]: ...
     def kernel_log(self) -> Iterable[KernelRecord]: ...
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
+    def clock(self) -> ClockState: ...
     def boottime_s(self) -> float: ...
 
 
@@ -59,6 +61,7 @@ class Host:
         self._records = records
         self._pattern = pattern
         self._left_alone: dict[str, None] = {}
+        self._refused: dict[str, OSError] = {}  # one for all that for_check gives
 
     def for_check(self, check: Check[Any, Any], records: tuple[KernelRecord, ...] | None = None) -> "Host":
         """The same machine, with the kernel records that are this check's. Costs a microsecond."""
@@ -119,6 +122,17 @@ class Host:
             raise _about(name, error) from None
         return data.decode("utf-8", "replace").rstrip()
 
+    def ask_once(self, path: str | PurePosixPath) -> str:
+        name = str(path)
+        if name in self._refused:
+            raise self._refused[name]
+        try:
+            return self.text(path)
+        except OSError as error:
+            if error.errno in _REFUSALS:
+                self._refused[name] = error
+            raise
+
     def link(self, path: str | PurePosixPath) -> PurePosixPath:
         self._announce(f"readlink {path}")
         folder, name = os.path.split(str(path))
@@ -172,6 +186,9 @@ class Host:
         self._announce(f"run {' '.join(argv)}")
         return self._machine.run(argv, timeout_s)
 
+    def clock(self) -> ClockState:
+        return self._machine.clock()
+
     def boottime_s(self) -> float:
         return self._machine.boottime_s()
 
@@ -217,6 +234,11 @@ class Running:
         from nodetriage.agent import commands
 
         return commands.run(argv, timeout_s)
+
+    def clock(self) -> ClockState:
+        from nodetriage.agent import clock
+
+        return clock.state()
 
     def boottime_s(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)

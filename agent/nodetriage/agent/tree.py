@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from nodetriage.agent import kmsg
 from nodetriage.agent.host import LINKS_LIMIT, read_whole
-from nodetriage.checks.model import FsSpace, Gpu, KernelRecord, Program, Unavailable
+from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Program, Unavailable
 from nodetriage.checks.settings import ConfigError, decode, load_toml
 
 T = TypeVar("T")
@@ -76,6 +76,13 @@ class Tree:
                 status = 0
             return Program(status, stdout, "")
         raise Unavailable(f"{program}: not installed")
+
+    def clock(self) -> ClockState:
+        """clock.toml's [adjtimex]."""
+        table = self._table("clock.toml")
+        if "adjtimex" not in table:
+            raise Unavailable("the recorded tree has no [adjtimex] in clock.toml")
+        return _decoded(ClockState, table["adjtimex"], "clock.toml", "adjtimex")
 
     def boottime_s(self) -> float:
         """clock.toml's boottime_s, else the uptime that was recorded, else 0."""

@@ -50,7 +50,7 @@ def read_ports(host: Host) -> tuple[Port, ...]:
 def _read_port(host: Host, path: PurePosixPath, at_s: float) -> Port:
     device = path.parent.parent / "device"
     name = f"{path.parent.parent.name}/{path.name}"
-    pci = _pci(host, device)
+    pci = pci_of(host, device)
     try:
         state, phys_state = _named(host, path / "state"), _named(host, path / "phys_state")
         rate_gbps, width, speed = _rate(host, path / "rate")
@@ -84,7 +84,7 @@ def _rate(host: Host, path: PurePosixPath) -> tuple[float, int, str]:
 def _counter(host: Host, path: PurePosixPath) -> int | None:
     """None where this function may not ask: the driver answers EINVAL, and logs a line for each try."""
     try:
-        text = host.text(path)
+        text = host.ask_once(path)
     except OSError as error:
         if error.errno in _NO_COUNTER:
             return None
@@ -100,7 +100,8 @@ def _carrier_downs(host: Host, device: PurePosixPath) -> int | None:
     return sum(known) if known else None
 
 
-def _pci(host: Host, device: PurePosixPath) -> str:
+def pci_of(host: Host, device: PurePosixPath) -> str:
+    """The PCI address of an adapter's `device`; "" where a recorded tree has no link."""
     try:
         return host.link(device).name.lower()
     except OSError:

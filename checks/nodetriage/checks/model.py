@@ -145,6 +145,16 @@ class FsSpace:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockState:
+    """adjtimex(2), in microseconds. `offset_us` is what is still to be slewed away, not the distance from true time."""
+
+    synchronised: bool
+    max_error_us: int
+    estimated_error_us: int
+    offset_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """How a child program ended. `stdout` is decoded with replacement characters."""
 
@@ -169,6 +179,13 @@ class Host(Protocol):
 
     def text(self, path: str | PurePosixPath) -> str:
         """The file, read whole, decoded as UTF-8 with replacement characters, trailing white space removed."""
+        ...
+
+    def ask_once(self, path: str | PurePosixPath) -> str:
+        """As `text`. A file that refuses (EINVAL, EOPNOTSUPP) is not asked again, and fails the same way from then on.
+
+        For counters that a driver keeps from restricted functions: it logs a line for each try.
+        """
         ...
 
     def link(self, path: str | PurePosixPath) -> PurePosixPath:
@@ -197,6 +214,10 @@ class Host(Protocol):
     @property
     def left_alone(self) -> tuple[str, ...]:
         """Parts that this run was to look at and that were not asked (GPUs in quarantine), by their names."""
+        ...
+
+    def clock(self) -> ClockState:
+        """How true the kernel holds its clock to be. Raises Unavailable where it cannot be asked."""
         ...
 
     def boottime_s(self) -> float:
