@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOTS = ("agent", "analysis", "checks", "controller", "proto")
+ROOTS = ("agent", "analysis", "checks", "controller", "proto", "service")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

@@ -7,7 +7,7 @@ import time
 
 import structlog
 
-from nodetriage.agent import log
+from nodetriage.service import log
 
 
 def logged(environ: dict[str, str]) -> str:

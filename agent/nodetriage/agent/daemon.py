@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import condition, config, event, journal, log, own, requests, verdict, worker
+from nodetriage.agent import condition, config, event, journal, own, requests, verdict, worker
 from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
 from nodetriage.agent.expected import with_profile
 from nodetriage.agent.host import Host
 from nodetriage.agent.inbox import Inbox, Position
-from nodetriage.agent.notify import Notify
 from nodetriage.agent.rounds import Rounds
 from nodetriage.agent.sources import KernelLogSource, MountSource
 from nodetriage.agent.spool import Spool
@@ -31,6 +30,8 @@ from nodetriage.agent.verdict import Change, Kind, Verdict
 from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.settings import ConfigError
+from nodetriage.service import log
+from nodetriage.service.notify import Notify
 from nodetriage.v1 import health_pb2 as pb
 
 CATALOGUE = "nodetriage.agent.catalogue:CHECKS"

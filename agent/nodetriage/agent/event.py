@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from nodetriage.agent.crashpoint import passing
 from nodetriage.agent.verdict import Change, Kind
 from nodetriage.checks.model import Outcome, Scalar, Severity
+from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2 as pb
 
 TEXT_LIMIT = 4096  # characters of one evidence value: a stack trace fits, a runaway log line does not

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodetriage.agent.crashpoint import passing
+from nodetriage.service.crashpoint import passing
 
 QUEUE_LIMIT = 2000  # writes that may wait for the disk; beyond, all is written afresh when it is back
 RETRY_S = 10.0  # after a failed write

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import msgspec
 
 from nodetriage.agent import quarantine, verdict
-from nodetriage.agent.crashpoint import passing
 from nodetriage.agent.inbox import Inbox
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import Change, CheckVerdict, Verdict
 from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Check, Outcome
+from nodetriage.service.crashpoint import passing
 
 PHASE_S = 300.0  # within which classes and nodes are spread, so that they do not all look at one moment
 RESTART_S = 1.0  # a check that is woken without end still leaves its class time for the others

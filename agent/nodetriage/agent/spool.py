@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodetriage.agent.crashpoint import passing
 from nodetriage.agent.event import Unnumbered
 from nodetriage.agent.journal import Journal, Kept, Row, Write
+from nodetriage.service.crashpoint import passing
 
 OVERHEAD_BYTES = 200  # of an event, in memory and on disk, beyond its body
 SETTLE_S = 1.0  # how long a commit may take before an event is sent without it

@@ -4,10 +4,10 @@ Because it looks first, an action that was begun and not heard of again is simpl
 that is found, and nothing is done twice.
 """
 
-from nodetriage.controller.crashpoint import passing
 from nodetriage.controller.reason import is_schedulers_own, parse_reason, reason_text
 from nodetriage.controller.scheduler import JobView, NodeView, Scheduler, SchedulerRefused, SchedulerUnavailable
 from nodetriage.controller.state import Action, ActionDone, ActionKind, ActionOutcome
+from nodetriage.service.crashpoint import passing
 
 
 async def perform(action: Action, scheduler: Scheduler) -> ActionDone:

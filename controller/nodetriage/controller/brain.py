@@ -15,7 +15,6 @@ import structlog
 from sqlalchemy import Connection
 
 from nodetriage.controller import actions, ledger, policy
-from nodetriage.controller.crashpoint import passing
 from nodetriage.controller.rules import Authority, Policy
 from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
 from nodetriage.controller.state import (
@@ -33,6 +32,7 @@ from nodetriage.controller.state import (
     Transition,
 )
 from nodetriage.controller.store import StoreError
+from nodetriage.service.crashpoint import passing
 
 T = TypeVar("T")
 log = structlog.get_logger("brain")

@@ -14,19 +14,21 @@ from typing import Any
 import structlog
 
 from nodetriage.checks.settings import ConfigError
-from nodetriage.controller import config, log
+from nodetriage.controller import config
 from nodetriage.controller.brain import Brain
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.database import open_database
 from nodetriage.controller.freshness import Freshness
-from nodetriage.controller.notify import Notify
 from nodetriage.controller.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.store import Store, StoreError
+from nodetriage.service import log
+from nodetriage.service.notify import Notify
 
 _log = structlog.get_logger("controller")
 
 SAVE_SEEN_EVERY_S = 5.0
 ALIVE_EVERY_S = 5.0
+LOG_LIMIT_S = 1.0  # for the last lines, when the process ends
 AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where we set none
 
 
@@ -34,9 +36,12 @@ def run(path: Path) -> int:
     """Runs until SIGTERM or SIGINT. Raises ConfigError where it cannot start, StoreError where the database cannot."""
     settings = config.load(path)
     settings.load_policy()
-    log.set_up()
-    with _only_one(settings.controller.state_dir):
-        return asyncio.run(Daemon(path, settings).run())
+    lines = log.set_up()
+    try:
+        with _only_one(settings.controller.state_dir):
+            return asyncio.run(Daemon(path, settings).run())
+    finally:
+        lines.drain(LOG_LIMIT_S)
 
 
 @contextlib.contextmanager

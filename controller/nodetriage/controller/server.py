@@ -21,7 +21,6 @@ from grpc_reflection.v1alpha import reflection
 
 from nodetriage.checks.settings import ConfigError
 from nodetriage.controller.admission import AdmissionSettings, Bucket, Refused, admit_batch, admit_hello
-from nodetriage.controller.crashpoint import passing
 from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.history import SeqRange
 from nodetriage.controller.identity import Authorize, credentials_for, trust_loopback
@@ -29,6 +28,7 @@ from nodetriage.controller.rows import Hello
 from nodetriage.controller.session import Session
 from nodetriage.controller.store import Store, StoreError
 from nodetriage.controller.watch import watch
+from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
 
 log = structlog.get_logger(__name__)

@@ -1,7 +1,8 @@
-"""For tests only: makes the controller die, as by `kill -9`, at one named step.
+"""For tests only: makes this process die, as by `kill -9`, at one named step.
 
 `NODETRIAGE_DIE_AT=NAME` (or `NAME:N`, at the Nth time) is read once, when this module is imported;
-`NODETRIAGE_DIE_WHEN=FILE` spares the controller until that file exists. Nothing sets either outside the tests.
+`NODETRIAGE_DIE_WHEN=FILE` spares it until that file exists, because most steps are also passed at start. Nothing sets
+either outside the tests.
 """
 
 import os

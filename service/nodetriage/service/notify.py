@@ -1,4 +1,4 @@
-"""sd_notify(3): telling systemd how the service is. A datagram on a Unix socket; no library is needed."""
+"""sd_notify(3): telling systemd how a service is. A datagram on a Unix socket; no library is needed."""
 
 import contextlib
 import os
@@ -22,8 +22,8 @@ class Notify:
     def status(self, text: str) -> None:
         self._send(f"STATUS={text}")
 
-    def alive(self) -> None:
-        self._send("WATCHDOG=1")
+    def alive(self, status: str = "") -> None:
+        self._send("WATCHDOG=1" + (f"\nSTATUS={status}" if status else ""))
 
     def reloading(self) -> None:
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
