@@ -1,9 +1,9 @@
 """How right the findings are: attribution and lemons against planted truth, over many simulated fleets.
 
-    python bench/findings.py [--seeds 20]
+    python bench/findings.py [--seeds 20] [--settings FILE]
 
-Prints one line a seed and the totals; the settings are the defaults of attribution and lemons, said at the top. The
-last line is one JSON object.
+Prints one line a seed and the totals; the settings (those of `report --settings`) are said at the top. The last line
+is one JSON object.
 """
 
 import argparse
@@ -11,10 +11,11 @@ import json
 import sys
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from pathlib import Path
 
 import polars as pl
 
-from nodetriage.analysis import attribution, history, lemon_score, lemon_signals, lemons, simulate, tables
+from nodetriage.analysis import attribution, history, lemon_score, lemon_signals, lemons, simulate, study, tables
 from nodetriage.analysis.attribution import INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL
 
 FLEET = simulate.Fleet(nodes=1000, days=90, jobs=200_000)
@@ -55,14 +56,16 @@ class Counts:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="(default: 20)")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="TOML, as for the reports (default: none)")
     args = parser.parse_args()
+    settings = study.read_settings(args.settings)
     print(
         f"fleet: {FLEET.nodes} nodes, {FLEET.days} days, about {FLEET.jobs:,} jobs, r_f {FLEET.rf_per_1000_node_days}"
     )
-    print(f"attribution: {attribution.Attribution()}\nlemons: {lemons.Lemons()}")
+    print(f"{settings.attribution}\n{settings.lemons}")
     total = None
     for seed in range(1, args.seeds + 1):
-        found = count(seed, FLEET)
+        found = count(seed, FLEET, settings)
         print_row(str(seed), found)
         total = found if total is None else total + found
     if total is None:
@@ -77,20 +80,20 @@ def print_row(name: str, found: Counts) -> None:
     print(f"seed {name:>3}  {shares}", flush=True)
 
 
-def count(seed: int, fleet: simulate.Fleet) -> Counts:
+def count(seed: int, fleet: simulate.Fleet, settings: study.Settings) -> Counts:
     """One fleet, judged and compared with its truth."""
     made = simulate.fleet(seed, fleet)
     now = datetime(2100, 1, 1, tzinfo=UTC)
     jobs, events = tables.sound_jobs(made.jobs, now).frame, tables.sound_events(made.events, now).frame
     read = history.of(jobs, events, now)
-    judged = attribution.attribute(read)
+    judged = attribution.attribute(read, settings.attribution)
     planted = made.truth.failures.select("job_id", "attempt", "cause", pl.col("node").alias("at_fault"))
     ends = judged.ends.join(planted, on=["job_id", "attempt"], how="left")
     true = pl.col("cause") == "infrastructure"
     attributed = ends.filter(pl.col("verdict") == INFRASTRUCTURE)
     infra = ends.filter(pl.col("verdict").is_in((INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL)))
     blamed = attributed.filter(true & (pl.col("blamed").list.len() > 0))
-    flagged = lemons.judge(lemon_signals.facts(read, judged), read.until).flagged
+    flagged = lemons.judge(lemon_signals.facts(read, judged), read.until, settings.lemons).flagged
     scored = lemon_score.score(flagged, made.truth.nodes.filter("lemon")["node"].to_list(), fleet.nodes)
     return Counts(
         attributed=attributed.height,

@@ -102,7 +102,8 @@ def _columns(header: Header, lines: pl.Series) -> pl.DataFrame:
     fields = lines.alias("line").to_frame().select(pl.col("line").str.split(header.delimiter, literal=True))
     # A column that was asked for twice is the same twice.
     places = {name: header.names.index(name) for name in header.names if name in wanted}
-    return fields.select(pl.col("line").list.get(at).alias(name) for name, at in places.items())
+    # A field is a view into its line; added to nothing it is a text of its own, and the lines can go.
+    return fields.select((pl.col("line").list.get(at) + "").alias(name) for name, at in places.items())
 
 
 def _time(column: str, zone: str) -> pl.Expr:
