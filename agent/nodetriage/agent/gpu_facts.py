@@ -43,6 +43,7 @@ QUESTIONS = (
     Question("temperature_c", "nvmlDeviceGetTemperature", (0,)),
     Question("temperature_slowdown_c", "nvmlDeviceGetTemperatureThreshold", (_SLOWDOWN,)),
     Question("temperature_margin_c", "nvmlDeviceGetMarginTemperature"),  # to the slowdown; since Hopper
+    Question("temperature_memory_max_c", "nvmlDeviceGetTemperatureThreshold", (_MEMORY_MAX,)),
     Question("clocks_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons"),
     Question("vbios", "nvmlDeviceGetVbiosVersion", pick=str, often=False),
     Question("persistence_mode", "nvmlDeviceGetPersistenceMode", often=False),
@@ -65,7 +66,6 @@ QUESTIONS = (
     Question("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", often=False),
     Question("pcie_replays", "nvmlDeviceGetPcieReplayCounter", often=False),
     Question("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", (_SHUTDOWN,), often=False),
-    Question("temperature_memory_max_c", "nvmlDeviceGetTemperatureThreshold", (_MEMORY_MAX,), often=False),
     Question("power_mw", "nvmlDeviceGetPowerUsage", often=False),
     Question("fabric_state", _FABRIC[0], pick=attrgetter("state"), fills=_FABRIC[1], often=False),
     Question("fabric_status", _FABRIC[0], pick=attrgetter("status"), fills=_FABRIC[1], often=False),
@@ -74,7 +74,7 @@ QUESTIONS = (
 )
 
 # What NVML serves as a field (nvmlDeviceGetFieldValues), by the numbers of nvml.h: all of them in one call.
-FIELDS = (("recovery_action", 230),)
+FIELDS = (("recovery_action", 230), ("memory_temperature_c", 82))
 WHOLE_FIELDS = (
     *FIELDS,
     ("retired_pages_single_bit", 29),
@@ -85,7 +85,6 @@ WHOLE_FIELDS = (
     ("nvlink_crc_data", 45),
     ("nvlink_replays", 52),
     ("nvlink_recoveries", 59),
-    ("memory_temperature_c", 82),
 )
 
 # The same for one link: the data link layer's up to NVLink 4, then NVLink 5.

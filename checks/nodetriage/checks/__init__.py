@@ -5,8 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 from nodetriage.checks import (
     fs_mounts,
+    gpu_driver,
+    gpu_ecc,
+    gpu_inforom,
     gpu_lost,
+    gpu_nvlink,
+    gpu_pcie,
+    gpu_processes,
+    gpu_recovery,
     gpu_remap,
+    gpu_retired_pages,
+    gpu_thermal,
+    gpu_throttle,
     gpu_xid,
     ib_link,
 )
@@ -21,7 +31,17 @@ GROUP = "nodetriage.checks"
 ALL: tuple[Check[Any, Any], ...] = (
     gpu_xid.CHECK,
     gpu_lost.CHECK,
+    gpu_recovery.CHECK,
+    gpu_ecc.CHECK,
     gpu_remap.CHECK,
+    gpu_retired_pages.CHECK,
+    gpu_nvlink.CHECK,
+    gpu_pcie.CHECK,
+    gpu_thermal.CHECK,
+    gpu_throttle.CHECK,
+    gpu_processes.CHECK,
+    gpu_inforom.CHECK,
+    gpu_driver.CHECK,
     ib_link.CHECK,
     fs_mounts.CHECK,
 )

@@ -87,7 +87,7 @@ def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[
 
 def _unanswered(nvml: tuple[Answer, ...]) -> Iterator[Finding]:
     for gpu in nvml:
-        if gpu.failure is None:
+        if gpu.failure in (None, NvmlFailure.NOT_ASKED):
             continue
         evidence = {"nvml": gpu.failure.value, "text": gpu.text[:200], **({"uuid": gpu.uuid} if gpu.uuid else {})}
         if gpu.failure in _DRIVER_FAILURES:  # running jobs go on, new ones fail: no reason to end any
