@@ -239,3 +239,26 @@ def test_space_of_this_machine_is_in_bytes() -> None:
     assert not space.read_only
     assert root.total_bytes > 1 << 20
     assert root.total_bytes >= root.free_bytes > 0
+
+
+def test_a_tree_that_is_like_another_differs_from_it_only_in_what_it_holds(tmp_path: Path) -> None:
+    tree(tmp_path / "whole", sys__a="1", sys__b="2", sys__c__d="3", **{"clock.toml": "boottime_s = 5.0\n"})
+    like = 'tree = "whole"\nwithout = ["/sys/b", "/sys/c"]\n'
+    host = tree(tmp_path / "part", sys__a="9", sys__e="4", **{"like.toml": like})
+
+    assert [str(path) for path in host.glob("/sys/*")] == ["/sys/a", "/sys/e"]
+    assert (host.text("/sys/a"), host.text("/sys/e"), host.boottime_s()) == ("9", "4", 5.0)
+    assert not host.exists("/sys/c/d")
+    assert host.glob("/sys/c/*") == []
+    with pytest.raises(FileNotFoundError):
+        host.text("/sys/b")
+
+
+@pytest.mark.parametrize("like", ["", 'tree = "../whole"', 'tree = "/etc"', 'tree = "no-such"', 'tree = "part"'])
+def test_a_tree_is_like_a_folder_beside_it_or_wrong(tmp_path: Path, like: str) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part/like.toml").write_text(f"{like}\nwithout = []\n")
+
+    with pytest.raises(ConfigError):
+        Host(tmp_path / "part")

@@ -32,6 +32,10 @@ class Machine(Protocol):
         """Where the path lies for the kernel. Raises the OSError that was recorded for it."""
         ...
 
+    def names(self, folder: str) -> list[str]:
+        """What the folder holds. Raises OSError."""
+        ...
+
     def statvfs(self, path: str) -> FsSpace: ...
     def gpus(self, whole: bool) -> tuple[Gpu, ...]: ...
     def kernel_log(self) -> Iterable[KernelRecord]: ...
@@ -96,7 +100,7 @@ class Host:
         path = str(folder)
         self._announce(f"list {path}")
         try:
-            return os.listdir(self._machine.locate(path))
+            return self._machine.names(path)
         except OSError as error:
             if error.errno in _ABSENT:
                 return []
@@ -203,6 +207,9 @@ class Running:
 
     def locate(self, path: str) -> str:
         return path
+
+    def names(self, folder: str) -> list[str]:
+        return os.listdir(folder)
 
     def statvfs(self, path: str) -> FsSpace:
         """statvfs(3); free means free for users, not for root."""

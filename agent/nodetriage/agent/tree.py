@@ -1,7 +1,8 @@
 """A machine recorded as a folder of plain files: for tests, bug reports and a look from a laptop.
 
 The layout is told in tests/hosts/README.md. Beside the files themselves: `nvml.json`, `dev/kmsg`, `commands/*.txt`,
-and, for what a folder cannot hold, `errors.toml`, `statvfs.toml`, `clock.toml`.
+and, for what a folder cannot hold, `errors.toml`, `statvfs.toml`, `clock.toml`. `like.toml` names another tree, whose
+files stand for those that this one lacks.
 """
 
 import errno
@@ -24,11 +25,16 @@ T = TypeVar("T")
 class Tree:
     """Implements nodetriage.agent.host.Machine on a folder. No link leads out of it: an absolute one starts at it."""
 
-    def __init__(self, root: Path) -> None:
-        """Raises ConfigError where the folder or one of its own tables is wrong."""
+    def __init__(self, root: Path, likes: tuple[str, ...] = ()) -> None:
+        """Raises ConfigError where the folder or one of its own tables is wrong. `likes`: trees that are like this."""
         self._root = os.path.realpath(root)
         if not os.path.isdir(self._root):
             raise ConfigError(f"{root}: no such folder")
+        like = self._own_table("like.toml")
+        if self._root in likes:
+            raise ConfigError(f"{root}/like.toml: a tree cannot be like itself")
+        self._base = Tree(_beside(root, like), (*likes, self._root)) if like else None
+        self._without = tuple(like.get("without", ()))
         self._errors = _errors(self._table("errors.toml"))
         self._gpus: tuple[bytes, tuple[Gpu, ...]] = (b"", ())  # nvml.json as it was read last, and what it says
 
@@ -36,7 +42,27 @@ class Tree:
         normal = os.path.normpath("/" + path.lstrip("/"))
         if normal in self._errors:
             raise _os_error(self._errors[normal], normal)
-        return inside(self._root, normal)
+        here = inside(self._root, normal)
+        if self._base is None or os.path.lexists(here):
+            return here
+        return here if self._is_without(normal) else self._base.locate(normal)
+
+    def names(self, folder: str) -> list[str]:
+        """Those of this tree and of the one that it is like."""
+        normal = os.path.normpath("/" + folder.lstrip("/"))
+        own = self.locate(folder)
+        if self._base is None or self._is_without(normal):
+            return os.listdir(own)
+        found = set(os.listdir(own)) if os.path.isdir(own) else set()
+        try:
+            found |= set(self._base.names(folder))
+        except FileNotFoundError:
+            if not os.path.isdir(own):
+                raise
+        return [name for name in found if not self._is_without(f"{normal}/{name}")]
+
+    def _is_without(self, path: str) -> bool:
+        return any(path == gone or path.startswith(f"{gone}/") for gone in self._without)
 
     def statvfs(self, path: str) -> FsSpace:
         self.locate(path)
@@ -99,6 +125,9 @@ class Tree:
 
     @functools.cache  # noqa: B019 a tree lives as long as the command that reads it
     def _table(self, name: str) -> dict[str, Any]:
+        return self._own_table(name) or (self._base._table(name) if self._base else {})
+
+    def _own_table(self, name: str) -> dict[str, Any]:
         path = Path(self._root, name)
         return load_toml(path) if path.exists() else {}
 
@@ -125,6 +154,15 @@ def inside(root: str, path: str) -> str:
         at = "" if target.startswith("/") else at
         todo += target.split("/")[::-1]
     return f"{root}{at or '/'}"
+
+
+def _beside(root: Path, like: Mapping[str, Any]) -> Path:
+    """The tree that like.toml names: a folder beside this one. Raises ConfigError."""
+    name, without = like.get("tree"), like.get("without", [])
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or not isinstance(without, list):
+        raise ConfigError(f"{root}/like.toml: expected tree, the name of a folder beside this one, and without, a list")
+    folder = Path(os.path.realpath(root)).parent
+    return (folder.parent if Path(root).name == "before" else folder) / name
 
 
 def command_name(argv: tuple[str, ...]) -> str:
