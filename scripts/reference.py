@@ -1,4 +1,5 @@
-"""Writes docs/settings.md and docs/commands.md from the code: the settings' dataclasses, the commands' own --help.
+"""Writes what is made from the code: docs/settings.md from the settings' dataclasses, docs/commands.md from the
+commands' own --help, and the transcript in README.md.
 
 A setting's explanation is the comment on its line, so that there is one place to keep true.
 """
@@ -8,6 +9,7 @@ import dataclasses
 import enum
 import inspect
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -21,7 +23,8 @@ from nodetriage.checks import ALL
 from nodetriage.controller import config as controller
 from nodetriage.controller import rules
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 BIN = Path(sys.executable).parent
 MADE = "<!-- Made by `make docs`; edit the code instead. -->"
 
@@ -186,6 +189,20 @@ def told(*command: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True, env=environment).stdout.strip()
 
 
+def first_page() -> str:
+    """README.md with its transcript as it comes out now."""
+    shown = re.compile(r"^    \$ (nodetriage check --root \S+)\n(?:    .*\n|\n(?=    ))*", re.MULTILINE)
+
+    def again(match: re.Match[str]) -> str:
+        argv = [str(BIN / "nodetriage"), *match[1].split()[1:]]
+        printed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, env={}).stdout.rstrip()
+        lines = (f"    {line}".rstrip() for line in [f"$ {match[1]}", *printed.splitlines()])
+        return "\n".join(lines) + "\n"
+
+    return shown.sub(again, (ROOT / "README.md").read_text())
+
+
 if __name__ == "__main__":
+    (ROOT / "README.md").write_text(first_page())
     (DOCS / "settings.md").write_text(settings_page())
     (DOCS / "commands.md").write_text(commands_page())

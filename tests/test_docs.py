@@ -1,8 +1,6 @@
 """The documentation is complete and true: what is not in it, or not as it says, fails here."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from nodetriage.checks import ALL, document
 from nodetriage.checks.faults import faults
 
 ROOT = Path(__file__).resolve().parents[1]
-BIN = Path(sys.executable).parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -28,15 +25,8 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
 
 
 def test_the_transcript_on_the_first_page_is_true() -> None:
-    block = re.search(r"^    \$ (nodetriage check --root \S+)\n((?:    .*\n|\n)*)", page("README.md"), re.MULTILINE)
-    assert block
-    shown = "".join(line.removeprefix("    ") for line in block[2].splitlines(keepends=True)).rstrip()
-
-    command = block[1].split()
-    command[0] = str(BIN / command[0])
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={"COLUMNS": "100"}).stdout.rstrip()
-
-    assert shown == printed
+    assert "$ nodetriage check --root tests/hosts/dgx-h100-xid79\n" in page("README.md")
+    assert page("README.md") == reference.first_page(), "run make docs"
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
