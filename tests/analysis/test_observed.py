@@ -57,6 +57,23 @@ def test_every_end_but_completion_counts_as_an_interruption(made: Any, state: st
     assert found["interruptions"].to_list() == [interruptions]
 
 
+def test_jobs_submitted_anew_under_one_name_can_be_one_run(made: Any) -> None:
+    mine = {"user": "ada", "name": "train"}
+    past = made.past(
+        [
+            made.job(0, 60, "NODE_FAIL", job_id="1", **mine),
+            made.job(90, 60, "COMPLETED", job_id="2", submit_at=made.at(80), **mine),
+            made.job(0, 60, "COMPLETED", job_id="3", user="ada"),
+        ]
+    )
+    assert observed.logical_runs(past, ALL).height == 3
+    together = observed.logical_runs(past, Observe(least_training_h=0, one_run="user_and_name"))
+    rows = together.sort("job_id").select("job_id", "attempts", "interruptions")
+    assert rows.rows() == [("3", 1, 0), ("ada/train", 2, 1)]
+    # It was not in a queue between its end and being submitted again.
+    assert together.filter(job_id="ada/train")["queue_h"].item() * 60 == pytest.approx(10)
+
+
 def test_work_is_never_negative(made: Any) -> None:
     past = made.past([made.job(i * 61, 61, "NODE_FAIL", attempt=i + 1) for i in range(3)])
     (run,) = observed.logical_runs(past, Observe(least_training_h=0, restart_min=120)).to_dicts()

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nodetriage.analysis import cli, simulate
-from nodetriage.analysis.tables import EVENTS, JOBS, empty
+from nodetriage.analysis import cli, simulate, study
+from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, empty
 
 SAMPLES = Path(__file__).parent / "data" / "sacct"
 
@@ -188,3 +189,19 @@ def test_model_and_simulate_are_offered_beside_it(capsys: pytest.CaptureFixture[
     assert "1.80" in capsys.readouterr().out
     assert cli.main(["simulate", str(tmp_path), "--nodes", "8", "--days", "2", "--jobs", "50"]) == 0
     assert pl.read_parquet(tmp_path / "jobs.parquet").height > 10
+
+
+def test_the_settings_in_the_documentation_are_all_settings_and_their_defaults(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    text = page.split("```toml\n")[1].split("```")[0]
+    (tmp_path / "defaults.toml").write_text(text)
+    assert study.read_settings(tmp_path / "defaults.toml") == study.Settings()
+    for table in dataclasses.fields(study.Settings):
+        for setting in dataclasses.fields(getattr(study.Settings(), table.name)):
+            assert f"{setting.name} = " in text or f"[{table.name}.{setting.name}]" in text
+
+
+def test_every_report_and_column_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    for word in (*cli.NAMES, *JOBS, *EVENTS, *OUTAGES):
+        assert f"`{word}`" in page

@@ -7,6 +7,7 @@ a lower bound. One run says little: its spread is 1 to 3 points even if the mode
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
@@ -24,6 +25,8 @@ class Observe:
 
     least_training_h: float = 48.0
     qos: str | None = None  # the top priority's name; None takes all, and says so
+    # What makes attempts one run: the id that Slurm keeps when it requeues, or what users submit anew under one name.
+    one_run: Literal["job_id", "user_and_name"] = "job_id"
     restart_min: float = 5.0
     checkpoint_write_min: float = 5.0
     checkpoint_interval_min: float = 60.0
@@ -36,13 +39,13 @@ class Observe:
 
 
 def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFrame:
-    """One row for each job id whose attempts trained long enough:
+    """One row for each run (see `one_run`) whose attempts trained long enough:
 
     job_id, qos, gpus, node_count, attempts, interruptions, scheduled_h, queue_h, wall_h, productive_h, ettr.
     Queue time is from being submitted (or becoming eligible, or the last attempt's end) to the start.
     """
     settings = settings or Observe()
-    attempts = _attempts(history)
+    attempts = _attempts(history, settings)
     if settings.qos is not None:
         attempts = attempts.filter(pl.col("qos") == settings.qos)
     totals = attempts.group_by("job_id", maintain_order=True).agg(
@@ -92,9 +95,13 @@ def by_size(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _attempts(history: History) -> pl.DataFrame:
+def _attempts(history: History, settings: Observe) -> pl.DataFrame:
     """The started runs of ids that were requeued or ran long, with the time each waited."""
-    columns = ("job_id", "attempt", "qos", "state", "gpus", "node_count", "submit_at", "eligible_at")
+    job = pl.col("job_id")
+    if settings.one_run == "user_and_name":
+        # Without both the id has to do.
+        job = pl.concat_str("user", "name", separator="/").fill_null(job).alias("job_id")
+    columns = (job, "attempt", "qos", "state", "gpus", "node_count", "submit_at", "eligible_at")
     jobs = started(history.jobs, history.until).select(*columns, "start_at", "end_at", "run_s")
     # An id that ran for less than an hour in all is no training run; this leaves a small part of a long history.
     busy = jobs.group_by("job_id").agg(pl.col("run_s").sum().alias("all_s")).filter(pl.col("all_s") >= 3600)
