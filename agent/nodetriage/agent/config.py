@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from nodetriage.checks.model import Check
+from nodetriage.checks.model import Check, Severity
 from nodetriage.checks.settings import ConfigError, load_toml, replace_from
 
 
@@ -22,6 +22,7 @@ class Agent:
     run_dir: Path = Path("/run/nodetriage")  # the local socket, agent.sock
     heartbeat_s: float = 5.0  # unless the controller asks for another period
     root: Path = Path("/")  # a recorded tree instead of this machine, for trials
+    boot_grace_s: float = 300.0  # since boot, while drivers start: a GPU that is not there yet is unknown, not lost
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.heartbeat_s <= 3600:
@@ -66,6 +67,27 @@ class SpoolSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HookSettings:
+    """[hooks]"""
+
+    authority: Literal["observe", "act"] = "act"  # observe: no job is refused; what would have been is recorded
+    deadline_s: float = 1.0  # in which a hook has its answer
+    when_unknown: Literal["open", "closed"] = "open"  # agent away or slow, check hung, broken or stale: let in, or not
+    refuse_at: Severity = Severity.HIGH  # a fault this grave refuses the job
+    epilog_fails_at: Severity = Severity.HIGH  # a fault this grave fails the epilog, which drains the node
+    never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that refuse no job
+    stale_after: float = 2.0  # periods (every_s) of a check after which its last result no longer counts
+    reuse_s: float = 1.0  # a result this young is live enough: jobs that start together share one look
+    epilog_checks: tuple[str, ...] = ("gpu_processes",)  # run anew in the epilog too, where enabled
+
+    def __post_init__(self) -> None:
+        if not 0.05 <= self.deadline_s <= 60:
+            raise ValueError(f"deadline_s: expected 0.05 to 60, got {self.deadline_s:g}")
+        if self.stale_after < 1:
+            raise ValueError(f"stale_after: expected at least 1, got {self.stale_after:g}")
+
+
+@dataclass(frozen=True, slots=True)
 class Sections:
     """The file's tables but [checks]."""
 
@@ -74,6 +96,7 @@ class Sections:
     kernel_log: KernelLogSettings = KernelLogSettings()
     profile: Profile = Profile()
     spool: SpoolSettings = SpoolSettings()
+    hooks: HookSettings = HookSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +139,7 @@ class AgentSettings:
     kernel_log: KernelLogSettings = KernelLogSettings()
     profile: Profile = Profile()
     spool: SpoolSettings = SpoolSettings()
+    hooks: HookSettings = HookSettings()
     checks: Mapping[str, CheckSettings] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # what was read, in order
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import condition, config, event, journal, own, requests, verdict, worker
+from nodetriage.agent import condition, config, event, hooks, journal, own, requests, verdict, worker
 from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
 from nodetriage.agent.expected import with_profile
@@ -97,10 +97,13 @@ class Daemon:
         self._inbox: Inbox | None = None
         self._kernel_log: KernelLogSource | None = None
         self._rounds: Rounds
+        self._hooks: hooks.Hooks
 
     async def run(self) -> int:
         self._spool.open()
         self._rounds = self._resume()
+        jobs, run_dir = self._restored("jobs", hooks.Jobs), self._settings.agent.run_dir
+        self._hooks = hooks.Hooks(self._settings.hooks, self._rounds, self._record, boottime_s, run_dir, jobs)
         self._record([Change(Kind.AGENT_STARTED, "", evidence={"version": self.node.version})], {})
         try:
             await self._status.start()
@@ -180,6 +183,7 @@ class Daemon:
         while True:
             self._notify.alive()
             self._judge_self()
+            self._hooks.take_notes()
             now_s = time.monotonic()
             if now_s - saved_s >= SAVE_S:
                 self._spool.append((), self._rounds.kept())
@@ -232,13 +236,15 @@ class Daemon:
     async def _command(self, command: pb.Command) -> pb.CommandResult:
         return await requests.obey(self._rounds, self._workers, command)
 
-    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any] | str:
         """The local socket's verbs."""
+        if (verb := request.get("ask")) in hooks.VERBS:
+            return await self._hooks.answer(verb, request)
         if request.get("ask") == "run":
             return await requests.run(self._rounds, self._workers, request.get("checks"))
         if request.get("ask") == "status":
             return self._answer_status()
-        return {"error": f"unknown request {request.get('ask')!r}; known: run, status"}
+        return {"error": f"unknown request {request.get('ask')!r}; known: run, status, {', '.join(hooks.VERBS)}"}
 
     def _answer_status(self) -> dict[str, Any]:
         source = self._kernel_log
@@ -276,6 +282,7 @@ class Daemon:
         later = [name for name in fixed if getattr(new, name) != getattr(self._settings, name)]
         self._settings = new
         self._workers.configure(self._setup(new))
+        self._hooks.use(new.hooks)
         await self._rounds.use(new.enabled)
         self._log.info("settings reloaded", checks=len(new.enabled), only_after_restart=later)
 

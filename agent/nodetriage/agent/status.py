@@ -1,6 +1,7 @@
-"""The agent's local socket: one JSON line asks, one JSON line answers. For root and the agent's own user alone.
+"""The agent's local socket: one JSON line asks, one line answers. For root and the agent's own user alone.
 
-`ask` is the client; it needs the standard library only, as the Slurm hooks that use it start for every job.
+The answer is JSON, but for the Slurm hooks, which get `EXIT TEXT` (packaging/slurm/nodetriage-hook.c). `ask` is the
+client for all else.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ REQUEST_LIMIT_BYTES = 64 << 10
 CLIENT_LIMIT_S = 60.0  # for one request, so that a client that sends nothing is not kept for ever
 _PEER = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 
-Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | str]]
 
 
 def ask(path: Path | str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -65,14 +66,15 @@ class StatusServer:
             async with asyncio.timeout(CLIENT_LIMIT_S):
                 answer = await self._one(reader, writer)
                 if answer is not None:
-                    writer.write(json.dumps(answer).encode() + b"\n")
+                    text = answer if isinstance(answer, str) else json.dumps(answer)
+                    writer.write(text.encode() + b"\n")
                     await writer.drain()
         except (OSError, TimeoutError):
             return  # the client's own doing
         finally:
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | str | None:
         uid = peer_uid(writer.get_extra_info("socket"))
         try:
             line = await reader.readline()
