@@ -1,0 +1,274 @@
+"""What a hook is told of a node: pure decisions, and the agent's side of the conversation."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodetriage.agent.config import HookSettings
+from nodetriage.agent.hooks import Hooks, Jobs, Known, facts, known, line
+from nodetriage.agent.verdict import Change, CheckVerdict, Held, Verdict
+from nodetriage.checks.model import Check, Host, Outcome, Severity
+
+NOW_S = 1000.0
+OPEN = HookSettings()
+OFF_BUS = Held("0000:3a:00.0", "gpu_off_bus", Severity.HIGH, {"xid": 79}, NOW_S - 5, NOW_S - 5, NOW_S - 5)
+
+
+def check(name: str = "gpu_xid", every_s: float = 60.0, in_prolog: bool = False) -> Check[Any, Any]:
+    def read(host: Host) -> None:
+        raise NotImplementedError
+
+    return Check(
+        name=name, read=read, judge=lambda *_: (), policy=None, faults=(), every_s=every_s, in_prolog=in_prolog
+    )
+
+
+def seen(outcome: Outcome = Outcome.OK, age_s: float = 1.0, held: tuple[Held, ...] = (), why: str = "") -> CheckVerdict:
+    return CheckVerdict(outcome, why, NOW_S - age_s, held=held)
+
+
+def look(
+    verdicts: Mapping[str, CheckVerdict],
+    settings: HookSettings = OPEN,
+    late: Iterable[str] = (),
+    fail_at: Severity = Severity.HIGH,
+) -> Known:
+    return known({"gpu_xid": check()}, verdicts, late, NOW_S, settings, fail_at)
+
+
+def test_a_node_that_was_looked_at_in_time_and_holds_nothing_is_ok() -> None:
+    assert line(look({"gpu_xid": seen()})) == "nodetriage: ok"
+
+
+def test_a_grave_fault_is_named_with_its_part_its_severity_and_what_it_is() -> None:
+    found = look({"gpu_xid": seen(held=(OFF_BUS,))})
+
+    assert line(found) == ("nodetriage: gpu_off_bus 0000:3a:00.0 (high, gpu_xid): a GPU has fallen off the PCIe bus")
+
+
+def test_a_fault_less_grave_than_asked_for_refuses_nothing() -> None:
+    low = Held("p", "ib_link_down", Severity.LOW, {}, 0, NOW_S, 0)
+
+    assert not look({"gpu_xid": seen(held=(low,))}).grave
+    assert look({"gpu_xid": seen(held=(low,))}, fail_at=Severity.LOW).grave
+
+
+def test_a_fault_that_is_never_to_refuse_does_not() -> None:
+    assert not look({"gpu_xid": seen(held=(OFF_BUS,))}, HookSettings(never_refuse=("gpu_*",))).grave
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "late", "why"),
+    [
+        ({}, (), "it has not run yet"),
+        ({"gpu_xid": seen()}, ("gpu_xid",), "no answer in time"),
+        ({"gpu_xid": seen(Outcome.HUNG, why="no answer for 5.0 s")}, (), "hung: no answer for 5.0 s"),
+        ({"gpu_xid": seen(Outcome.BROKEN)}, (), "broken"),
+        ({"gpu_xid": seen(age_s=126)}, (), "it last looked 126 s ago"),
+    ],
+)
+def test_what_was_not_looked_at_is_unknown(
+    verdicts: Mapping[str, CheckVerdict], late: tuple[str, ...], why: str
+) -> None:
+    assert look(verdicts, late=late).unknown == {"gpu_xid": why}
+
+
+def test_a_result_counts_for_two_periods_and_the_time_that_a_run_may_take() -> None:
+    assert not look({"gpu_xid": seen(age_s=124)}).unknown
+
+
+def test_a_check_for_which_there_is_nothing_here_is_not_unknown() -> None:
+    assert not look({"gpu_xid": seen(Outcome.SKIPPED)}).unknown
+
+
+def test_what_slurmd_says_of_a_job_is_taken_as_short_plain_text_under_names_of_ours() -> None:
+    said = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1\x1b[2J" + "x" * 1000, "SLURM_JOB_UID": 3, "LD_PRELOAD": "x"}
+
+    taken = facts(said)
+
+    assert taken.keys() == {"job_id", "job_gpus"}
+    assert taken["job_gpus"].startswith("0,1?[2Jxxx")  # type: ignore[union-attr]
+    assert len(str(taken["job_gpus"])) == 400
+
+
+class FakeRounds:
+    """Rounds whose runs end when the test says so."""
+
+    def __init__(self, verdicts: Mapping[str, CheckVerdict], *checks: Check[Any, Any]) -> None:
+        self.checks = {c.name: c for c in checks}
+        self.verdict = Verdict("boot", verdicts)
+        self.ran: list[str] = []
+        self.answers = asyncio.Event()
+
+    async def run(self, name: str) -> None:
+        self.ran.append(name)
+        await self.answers.wait()
+        self.verdict = Verdict("boot", {**self.verdict.checks, name: seen(age_s=0)})
+
+
+class Desk:
+    """A Hooks with what it records."""
+
+    def __init__(self, rounds: FakeRounds, run_dir: Path, settings: HookSettings = OPEN, jobs: Jobs | None = None):
+        self.changes: list[Change] = []
+        self.kept: dict[str, bytes] = {}
+        self.rounds = rounds
+        self.now_s = NOW_S
+        self.hooks = Hooks(settings, rounds, self._record, lambda: self.now_s, run_dir, jobs)  # type: ignore[arg-type]
+
+    def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:
+        self.changes += changes
+        self.kept |= keep
+
+    def ask(self, verb: str, job: str = "7", **said: str) -> str:
+        return asyncio.run(self.hooks.answer(verb, {"SLURM_JOB_ID": job, **said}))
+
+
+def test_a_prolog_runs_the_cheap_checks_anew_and_takes_the_others_as_they_are(tmp_path: Path) -> None:
+    verdicts = {"cheap": seen(age_s=50), "slow": seen(age_s=50)}
+    desk = Desk(FakeRounds(verdicts, check("cheap", in_prolog=True), check("slow")), tmp_path)
+    desk.rounds.answers.set()
+
+    assert desk.ask("prolog") == "0 nodetriage: ok"
+    assert desk.rounds.ran == ["cheap"]
+    assert desk.changes == []
+
+
+def test_a_result_of_this_very_moment_serves_the_next_job_too(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"cheap": seen(age_s=0.5)}, check("cheap", in_prolog=True)), tmp_path)
+
+    assert desk.ask("prolog") == "0 nodetriage: ok"
+    assert desk.rounds.ran == []
+
+
+def test_jobs_that_start_together_share_one_look(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({}, check("cheap", in_prolog=True)), tmp_path)
+
+    async def two() -> list[str]:
+        asks = [asyncio.create_task(desk.hooks.answer("prolog", {"SLURM_JOB_ID": job})) for job in ("1", "2")]
+        await asyncio.sleep(0)
+        desk.rounds.answers.set()
+        return await asyncio.gather(*asks)
+
+    assert asyncio.run(two()) == ["0 nodetriage: ok"] * 2
+    assert desk.rounds.ran == ["cheap"]
+
+
+@pytest.mark.parametrize(("when_unknown", "code"), [("open", "0"), ("closed", "1")])
+def test_a_check_that_does_not_answer_in_time_is_decided_by_the_setting(
+    tmp_path: Path, when_unknown: Any, code: str
+) -> None:
+    settings = HookSettings(deadline_s=0.05, when_unknown=when_unknown)
+    desk = Desk(FakeRounds({"cheap": seen(age_s=9)}, check("cheap", in_prolog=True)), tmp_path, settings)
+
+    assert desk.ask("prolog") == f"{code} nodetriage: not known: cheap: no answer in time"
+    (change,) = desk.changes
+    assert change.outcome is Outcome.HUNG
+    assert change.evidence["job_id"] == "7"
+    assert change.evidence["refused"] is (code == "1")
+
+
+def test_a_refused_job_is_told_with_its_fault(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check()), tmp_path)
+
+    assert desk.ask("prolog", SLURM_JOB_GPUS="0,1").startswith("1 nodetriage: gpu_off_bus 0000:3a:00.0 (high")
+    (change,) = desk.changes
+    assert (change.check, change.severity, change.evidence["refused"]) == ("prolog", Severity.WARNING, True)
+    assert change.evidence["job_gpus"] == "0,1"
+
+
+def test_an_observing_agent_refuses_nothing_and_says_what_it_would_have(tmp_path: Path) -> None:
+    rounds = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
+    desk = Desk(rounds, tmp_path, HookSettings(authority="observe"))
+
+    assert desk.ask("prolog").startswith("0 nodetriage: gpu_off_bus")
+    assert desk.changes[0].evidence["refused"] is False
+
+
+def test_the_same_reason_not_to_know_is_told_once_in_five_minutes(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen(Outcome.BROKEN)}, check()), tmp_path)
+
+    for _ in range(4):
+        desk.ask("prolog")
+    desk.now_s += 301
+    desk.ask("prolog")
+
+    assert [c.evidence["same_before"] for c in desk.changes] == [0, 3]
+
+
+def test_an_epilog_ties_the_faults_of_its_time_to_the_job(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen()}, check()), tmp_path)
+    desk.now_s = NOW_S - 60
+    desk.ask("prolog")
+    desk.now_s = NOW_S
+    earlier = Held("p", "ib_link_down", Severity.LOW, {}, NOW_S - 500, NOW_S - 400, 0)
+    desk.rounds.verdict = Verdict("boot", {"gpu_xid": seen(held=(OFF_BUS, earlier))})
+
+    assert desk.ask("epilog").startswith("1 nodetriage: gpu_off_bus")
+
+    tied = [c for c in desk.changes if c.check == "epilog" and c.fault]
+    assert [(c.fault, c.part, c.evidence["job_id"], c.evidence["raised_in_job"]) for c in tied] == [
+        ("gpu_off_bus", "0000:3a:00.0", "7", True)
+    ]
+
+
+def test_when_a_job_began_outlives_the_agent(tmp_path: Path) -> None:
+    rounds = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
+    desk = Desk(rounds, tmp_path, jobs=Jobs("boot", {"7": NOW_S - 60}))
+
+    desk.ask("epilog")
+
+    assert [c.evidence["job_id"] for c in desk.changes if c.fault] == ["7"]
+
+
+def test_a_job_of_an_earlier_boot_ties_nothing(tmp_path: Path) -> None:
+    rounds = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
+    desk = Desk(rounds, tmp_path, jobs=Jobs("another", {"7": 0.0}))
+
+    desk.ask("epilog")
+
+    assert not [c for c in desk.changes if c.fault]
+
+
+def test_the_epilog_runs_its_own_checks_too(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({}, check("gpu_processes"), check("cheap", in_prolog=True)), tmp_path)
+    desk.rounds.answers.set()
+
+    desk.ask("epilog")
+
+    assert desk.rounds.ran == ["gpu_processes", "cheap"]
+
+
+def test_a_health_check_answers_at_once_from_what_is_known(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"cheap": seen(held=(OFF_BUS,), age_s=50)}, check("cheap", in_prolog=True)), tmp_path)
+
+    assert desk.ask("health").startswith("1 nodetriage: gpu_off_bus")
+    assert desk.rounds.ran == []
+
+
+def test_hooks_that_got_no_answer_are_reported_when_the_agent_is_back(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen()}, check()), tmp_path)
+    (tmp_path / "unanswered").write_text(
+        '{"hook": "prolog", "at": 1796016456, "refused": true, "why": "no answer in time", "job": "77"}\n{"hook": "pro'
+    )
+
+    desk.ask("health")
+
+    told, lost = desk.changes
+    assert (told.check, told.severity) == ("hook_unanswered", Severity.WARNING)
+    assert told.evidence == {
+        "hook": "prolog", "why": "no answer in time", "at_unix_s": 1796016456, "refused": True, "job_id": "77"
+    }  # fmt: skip
+    assert lost.evidence["why"] == "more hooks had no answer than could be noted"
+    assert not (tmp_path / "unanswered").exists()
+
+
+def test_the_hooks_know_the_settings_while_nobody_answers(tmp_path: Path) -> None:
+    Desk(FakeRounds({}, check()), tmp_path / "run", HookSettings(deadline_s=0.25, when_unknown="closed"))
+
+    written = tmp_path / "run/hooks"
+    assert written.read_text() == "deadline_ms=250\nclosed=1\n"
+    assert written.stat().st_mode & 0o777 == 0o600
