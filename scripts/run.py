@@ -18,6 +18,8 @@ from typing import Any
 
 from nodetriage.agent.status import ask
 
+Row = tuple[str, str, str, str]  # check, outcome, age, what was found
+
 ROOT = Path(__file__).resolve().parents[1]
 RUN = Path(
     sys.argv[1] if len(sys.argv) > 1 else ".run"
@@ -132,10 +134,12 @@ class Screen:
         ]
         rows += [("controller", "", "", status["controller"]["state"])]
         if self._live:
-            width = os.get_terminal_size().columns
+            columns, height = os.get_terminal_size()
+            lines = [
+                line(row)[: columns - 1] for row in (("check", "outcome", "age", "found"), *fitting(rows, height - 2))
+            ]
             up = f"\x1b[{self._height}A" if self._height else ""
-            lines = [line(row)[: width - 1] for row in (("check", "outcome", "age", "found"), *rows)]
-            say(up + "\n".join(f"\x1b[2K{text}" for text in lines))
+            say(up + "\n".join(f"\x1b[2K{text}" for text in lines) + "\x1b[J")
             self._height = len(lines)
             return
         for name, outcome, how_old, found in rows:
@@ -144,8 +148,16 @@ class Screen:
                 say(line((name, outcome, how_old, found)))
 
 
-def line(row: tuple[str, str, str, str]) -> str:
-    return f"{row[0]:<14} {row[1]:<9} {row[2]:>6}  {row[3]}".rstrip()
+def fitting(rows: list[Row], height: int) -> list[Row]:
+    """All rows, or without the skipped ones where they are more than the terminal has lines."""
+    if len(rows) <= height:
+        return rows
+    told = [row for row in rows if row[1] != "skipped"][: height - 1]
+    return [*told, ("", f"{len(rows) - len(told)} more", "", "not shown here: skipped, or no room")]
+
+
+def line(row: Row) -> str:
+    return f"{row[0]:<18} {row[1]:<9} {row[2]:>6}  {row[3]}".rstrip()
 
 
 def age(seconds: float | None) -> str:
