@@ -1,8 +1,10 @@
 """Events and outages from the controller's store, read through SQLAlchemy, and from CSV or Parquet files."""
 
+import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import polars as pl
 import sqlalchemy as sql
@@ -98,12 +100,26 @@ def open_store(url: str) -> sql.Engine:
         parsed = sql.make_url(url)
     except sql.exc.ArgumentError as error:
         raise TableError(f"--database: expected an SQLAlchemy URL such as sqlite:////PATH: {error}") from error
-    if parsed.get_backend_name() == "sqlite" and parsed.database and not Path(parsed.database).exists():
-        raise TableError(f"{parsed.database}: no such file")
+    kind = parsed.get_backend_name()
+    if kind == "sqlite" and parsed.database:
+        return _open_sqlite(Path(parsed.database))
+    options: dict[str, object] = {}
+    if kind == "postgresql":
+        # As for the controller: the driver need not be named. Reads only, and gives up where nobody answers.
+        parsed = parsed.set(drivername="postgresql+psycopg")
+        options = {"connect_timeout": 10, "options": "-c default_transaction_read_only=on"}
     try:
-        return sql.create_engine(parsed)
+        return sql.create_engine(parsed, connect_args=options)
     except (sql.exc.SQLAlchemyError, ImportError) as error:
         raise TableError(f"{_without_password(url)}: {error}") from error
+
+
+def _open_sqlite(path: Path) -> sql.Engine:
+    """Reads only: an ordinary connection would make a new file where there is none."""
+    if not path.exists():
+        raise TableError(f"{path}: no such file")
+    where = f"file:{quote(str(path.absolute()))}?mode=ro"
+    return sql.create_engine("sqlite://", creator=lambda: sqlite3.connect(where, uri=True, timeout=30))
 
 
 def _events_from(connection: sql.Connection, now: datetime, since: datetime | None, until: datetime | None) -> Imported:
