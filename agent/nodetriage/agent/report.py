@@ -11,7 +11,7 @@ from nodetriage.checks.model import Finding, Outcome, Severity
 OK, WARNING, SERIOUS, UNKNOWN = 0, 1, 2, 3  # the order of Nagios plugins
 
 WIDTH = 80
-_NAME_WIDTH = 15
+_NAME_WIDTH = 18
 _OUTCOME_WIDTH = 10
 _INDENT = " " * 11
 
