@@ -105,7 +105,13 @@ def test_a_healthy_machine_has_no_findings_in_two_rounds(hosts: Path) -> None:
         ("dgx-h100-gpu-missing", {("gpus", "gpu_missing")}),
         (
             "dgx-h100-mounts",
-            {("/home", "mount_missing"), ("/raid", "mount_read_only"), ("/lustre", "mount_stale")},
+            {
+                ("/home", "mount_missing"),
+                ("/raid", "mount_read_only"),
+                ("/lustre", "mount_stale"),
+                ("md1", "fs_error"),
+                ("md1", "fs_forced_read_only"),
+            },
         ),
         ("cpu-only", set()),
     ],

@@ -23,7 +23,7 @@ def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) 
 
 def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
     """The hang as a finding. Its part is the path that was being asked, else the check."""
-    target = str(seen["doing"]).partition(" ")[2]
+    target = str(seen["doing"]).partition(" ")[2].removeprefix("/proc/1/root")
     fault = faults().get(check.hung_fault)
     return Finding(
         part=target if target.startswith("/") else check.name,

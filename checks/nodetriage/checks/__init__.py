@@ -4,6 +4,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from nodetriage.checks import (
+    clock_sync,
+    cpu_mce,
+    disk_errors,
+    disk_health,
+    eth_link,
+    fs_full,
     fs_mounts,
     gpu_driver,
     gpu_ecc,
@@ -18,7 +24,16 @@ from nodetriage.checks import (
     gpu_thermal,
     gpu_throttle,
     gpu_xid,
+    ib_errors,
+    ib_firmware,
     ib_link,
+    kernel_hang,
+    mem_edac,
+    mem_size,
+    node_drift,
+    pcie_aer,
+    pcie_link,
+    services,
 )
 from nodetriage.checks.model import Check
 
@@ -42,8 +57,23 @@ ALL: tuple[Check[Any, Any], ...] = (
     gpu_processes.CHECK,
     gpu_inforom.CHECK,
     gpu_driver.CHECK,
+    pcie_link.CHECK,
+    pcie_aer.CHECK,
     ib_link.CHECK,
+    ib_errors.CHECK,
+    ib_firmware.CHECK,
+    eth_link.CHECK,
     fs_mounts.CHECK,
+    fs_full.CHECK,
+    disk_health.CHECK,
+    disk_errors.CHECK,
+    mem_edac.CHECK,
+    mem_size.CHECK,
+    cpu_mce.CHECK,
+    kernel_hang.CHECK,
+    clock_sync.CHECK,
+    services.CHECK,
+    node_drift.CHECK,
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Severity
-from nodetriage.checks.mounts import Fstab, Mount, on_autofs, read_fstab, read_mounts
+from nodetriage.checks.mounts import Fstab, Mount, on_autofs, read_fstab, read_mounts, root_of_init
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class Table:
 
 def read(host: Host) -> Table:
     """Asks every real file system for its state; autofs triggers are left alone, because asking would mount them."""
-    mounts = read_mounts(host)
-    return Table(tuple(replace(m, error=_probe(host, m)) for m in mounts), read_fstab(host))
+    mounts, root = read_mounts(host), root_of_init(host)
+    return Table(tuple(replace(m, error=_probe(host, m, root)) for m in mounts), read_fstab(host))
 
 
-def _probe(host: Host, mount: Mount) -> str:
+def _probe(host: Host, mount: Mount, root: str) -> str:
     if not mount.real or mount.automounted:
         return ""
     try:
-        host.statvfs(mount.point)
+        host.statvfs(f"{root}{mount.point}")
     except OSError as error:
         return errno.errorcode.get(error.errno or 0, "unknown")
     return ""

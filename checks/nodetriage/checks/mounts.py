@@ -11,7 +11,9 @@ _PSEUDO = frozenset({
     "fusectl", "hugetlbfs", "mqueue", "nsfs", "overlay", "proc", "pstore", "ramfs", "resctrl", "rpc_pipefs",
     "securityfs", "selinuxfs", "sysfs", "tmpfs", "tracefs",
 })  # fmt: skip
+_LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "jfs", "vfat", "tmpfs"))
 _BORN_READ_ONLY = frozenset(("squashfs", "erofs", "iso9660", "cramfs", "romfs"))
+INIT_ROOT = "/proc/1/root"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -25,6 +27,7 @@ class Mount:
     mount_read_only: bool  # this mount alone
     super_read_only: bool  # the whole file system
     emergency: bool  # the kernel made it read-only after an error
+    device: str = ""  # major:minor; one file system may be mounted at several points
     automounted: bool = False  # mounted over or below an autofs trigger
     error: str = ""  # what statvfs(2) failed with, by its errno name
 
@@ -32,6 +35,11 @@ class Mount:
     def real(self) -> bool:
         """There is a disk or a server behind it."""
         return self.fstype not in _PSEUDO
+
+    @property
+    def local(self) -> bool:
+        """Its space is this node's own: on its disks or in its memory."""
+        return self.fstype in _LOCAL
 
     @property
     def read_only(self) -> bool:
@@ -65,7 +73,7 @@ def read_mounts(host: Host) -> tuple[Mount, ...]:
     bare = {m.point: m for m in mounts if m.fstype == "autofs" and m.point not in top}
     return tuple(
         Mount(
-            m.point, m.fstype, m.source, m.mount_read_only, m.super_read_only, m.emergency,
+            m.point, m.fstype, m.source, m.mount_read_only, m.super_read_only, m.emergency, m.device,
             automounted=any(m.point == t or m.point.startswith(f"{t.rstrip('/')}/") for t in triggers),
         )
         for m in (*top.values(), *bare.values())
@@ -85,7 +93,21 @@ def _mount(line: str) -> Mount:
         mount_read_only="ro" in options,
         super_read_only="ro" in super_options,
         emergency="emergency_ro" in super_options,
+        device=fields[2],
     )
+
+
+def root_of_init(host: Host) -> str:
+    """What to put before a mount point of `read_mounts` to reach it from here: "" or "/proc/1/root".
+
+    An agent with a mount namespace of its own (a hardened unit, a container) may lack a mount, or see another in its
+    place (proc_pid_root(5)).
+    """
+    try:
+        theirs, ours = (host.link(f"/proc/{pid}/ns/mnt").name for pid in ("1", "self"))
+    except OSError:
+        return ""  # not root, or a recorded tree
+    return "" if theirs == ours else INIT_ROOT
 
 
 def read_fstab(host: Host) -> tuple[Fstab, ...]:

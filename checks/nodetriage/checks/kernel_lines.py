@@ -1,0 +1,64 @@
+"""Lines of the kernel's log that report a fault, by rules: what they say, and on which part."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from nodetriage.checks.model import Finding, KernelRecord, Severity
+
+TEXT_LIMIT = 240  # characters of a line that are kept as evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`part` is a name, or a template with the pattern's groups in it. The first rule that fits a line has it."""
+
+    kind: str
+    pattern: "re.Pattern[str]"
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Lines of one kind on one part in one run; `text` is the first of them."""
+
+    kind: str
+    part: str
+    text: str
+    at_s: float  # of the first, since boot
+    lines: int = 1
+
+
+def rule(kind: str, pattern: str, part: str) -> Rule:
+    return Rule(kind, re.compile(pattern), part)
+
+
+def pattern(rules: Iterable[Rule]) -> str:
+    """One expression for Check.kernel_pattern."""
+    return "|".join(f"(?:{r.pattern.pattern})" for r in rules)
+
+
+def events(records: Iterable[KernelRecord], rules: Iterable[Rule]) -> tuple[Event, ...]:
+    """One event a kind and part, in the order of their first lines. Lines that no rule fits are left out."""
+    rules, found = tuple(rules), dict[tuple[str, str], Event]()
+    for record in records:
+        for r in rules:
+            if fits := r.pattern.search(record.text):
+                part = fits.expand(r.part)[:80]
+                new = Event(r.kind, part, record.text[:TEXT_LIMIT], round(max(record.at_us, 0) / 1e6, 3))
+                known = found.get((r.kind, part), replace(new, lines=0))
+                found[r.kind, part] = replace(known, lines=known.lines + 1)
+                break
+    return tuple(found.values())
+
+
+def findings(seen: Iterable[Event], worth: dict[str, tuple[str, Severity]]) -> Iterator[Finding]:
+    """`worth` gives fault and severity by kind."""
+    for event in seen:
+        fault, severity = worth[event.kind]
+        yield Finding(event.part, fault, severity, {"text": event.text, "lines": event.lines, "at_boot_s": event.at_s})
+
+
+def nothing(before: tuple[Event, ...] | None, now: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The memory of a check whose faults the verdict holds: none."""
+    return ()

@@ -1,0 +1,45 @@
+"""Counters of PCIe errors (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Host
+from nodetriage.checks.pci_parts import FOLDER
+from nodetriage.checks.sysfs import REFUSED, to_count, told
+
+_FILES = {"fatal": "aer_dev_fatal", "nonfatal": "aer_dev_nonfatal", "correctable": "aer_dev_correctable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Errors of one function by class and name; names with 0 are left out. `part` is the device below, or itself."""
+
+    address: str
+    part: str
+    kind: str
+    at_s: float
+    errors: Mapping[str, Mapping[str, int]]  # a class that the kernel does not count is absent
+    error: str = ""
+
+
+def read_counts(host: Host, address: str, part: str, kind: str, at_s: float) -> Counts:
+    """What cannot be read is `error`; a class whose file is absent or refused is left out."""
+    errors = {}
+    for name, file in _FILES.items():
+        path = f"{FOLDER}/{address}/{file}"
+        try:
+            errors[name] = _parsed(host.text(path), path)
+        except OSError as error:
+            if error.errno not in REFUSED:
+                return Counts(address, part, kind, at_s, {}, told(error, path))
+        except ValueError as error:
+            return Counts(address, part, kind, at_s, {}, str(error))
+    return Counts(address, part, kind, at_s, errors)
+
+
+def _parsed(text: str, path: str) -> dict[str, int]:
+    """Raises ValueError where a line is no name and count, or none is there."""
+    pairs = [line.rpartition(" ") for line in text.splitlines()]
+    if not pairs or any(not name for name, _, _ in pairs):
+        raise ValueError(f"{path}: expected lines of a name and a count, got {text[:40]!r}")
+    return {name[:60]: number for name, _, word in pairs if (number := to_count(word, path))}

@@ -1,0 +1,103 @@
+"""What a disk says of its own health: the JSON of smartctl(8) or, without it, of nvme-smart-log(1)."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from nodetriage.checks.model import Host, Unavailable
+
+_SMARTCTL = ("smartctl", "--json", "-i", "-H", "-A")
+_NVME = ("nvme", "smart-log", "--output-format=json")
+ASK_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Smart:
+    """NVMe SMART / health log page 02h. None: the disk, or its tool, does not say."""
+
+    passed: bool | None = None  # the disk's own summary
+    critical_warning: int | None = None  # bits: 0 spare, 1 temperature, 2 reliability, 3 read-only, 4 backup
+    spare_pct: int | None = None
+    spare_threshold_pct: int | None = None
+    used_pct: int | None = None  # of its rated life; goes beyond 100
+    media_errors: int | None = None
+    pending_sectors: int | None = None  # ATA attribute 197
+
+
+def ask(host: Host, device: str) -> Smart:
+    """Raises Unavailable without a tool for this disk, TimeoutError, ValueError where the answer is none."""
+    try:
+        return smartctl(host.run((*_SMARTCTL, device), ASK_TIMEOUT_S).stdout)
+    except Unavailable:
+        if not device.startswith("/dev/nvme"):
+            raise
+    try:
+        return nvme(host.run((*_NVME, device), ASK_TIMEOUT_S).stdout)
+    except Unavailable:
+        raise Unavailable("neither smartctl nor nvme is installed") from None
+
+
+def smartctl(text: str) -> Smart:
+    """Its exit status says little, its JSON all. Raises ValueError."""
+    told = _object(text, "smartctl")
+    log, status = _table(told, "nvme_smart_health_information_log"), _table(told, "smart_status")
+    passed = status.get("passed") if isinstance(status.get("passed"), bool) else None
+    if passed is None and not log:
+        raise ValueError(f"smartctl: no health information: {_message(told)}")
+    attributes = _table(told, "ata_smart_attributes").get("table")
+    pending = [_table(a, "raw") for a in attributes if _whole(a, "id") == 197] if isinstance(attributes, list) else []
+    return Smart(
+        passed=passed,
+        critical_warning=_whole(log, "critical_warning"),
+        spare_pct=_whole(log, "available_spare"),
+        spare_threshold_pct=_whole(log, "available_spare_threshold"),
+        used_pct=_whole(log, "percentage_used"),
+        media_errors=_whole(log, "media_errors"),
+        pending_sectors=_whole(pending[0], "value") if pending else None,
+    )
+
+
+def nvme(text: str) -> Smart:
+    """Raises ValueError."""
+    log = _object(text, "nvme smart-log")
+    # Newer versions spell the bits out beside their value.
+    warning = _whole(_table(log, "critical_warning"), "value")
+    warning = _whole(log, "critical_warning") if warning is None else warning
+    if warning is None:
+        raise ValueError(f"nvme smart-log: no critical_warning in {text[:80]!r}")
+    return Smart(
+        critical_warning=warning,
+        spare_pct=_whole(log, "avail_spare"),
+        spare_threshold_pct=_whole(log, "spare_thresh"),
+        used_pct=_whole(log, "percent_used"),
+        media_errors=_whole(log, "media_errors"),
+    )
+
+
+def _object(text: str, program: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{program}: expected a JSON object, got {text[:80]!r}")
+    return found
+
+
+def _table(within: Any, key: str) -> dict[str, Any]:
+    found = within.get(key) if isinstance(within, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(within: Any, key: str) -> int | None:
+    """Some versions write large counts as strings."""
+    found = within.get(key) if isinstance(within, dict) else None
+    if isinstance(found, str) and found.isascii() and found.isdecimal() and len(found) < 40:
+        return int(found)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+
+
+def _message(told: dict[str, Any]) -> str:
+    messages = _table(told, "smartctl").get("messages")
+    words = [str(_m.get("string", "")) for _m in messages if isinstance(_m, dict)] if isinstance(messages, list) else []
+    return "; ".join(words)[:200] or f"exit status {_table(told, 'smartctl').get('exit_status')}"
