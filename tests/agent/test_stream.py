@@ -10,9 +10,10 @@ import grpc
 import pytest
 
 from nodetriage.agent import stream
+from nodetriage.agent.connection import Connection, Identity, Refused, is_local, open_channel
 from nodetriage.agent.event import Moment, make
 from nodetriage.agent.spool import Spool
-from nodetriage.agent.stream import Identity, Node, Refused, Stream, is_local, next_wait_s, open_channel, until_ended
+from nodetriage.agent.stream import Node, Stream, next_wait_s
 from nodetriage.agent.verdict import Change, Kind
 from nodetriage.checks.model import Outcome, Severity
 from nodetriage.v1 import health_pb2 as pb
@@ -230,10 +231,11 @@ def test_a_server_that_pushes_back_is_left_alone_for_that_time(with_bench: Any) 
 
 
 def test_a_write_to_a_stream_that_has_just_ended_is_no_defect_of_the_agent() -> None:
-    async def write() -> None:
-        raise asyncio.InvalidStateError("RPC already finished.")  # as grpc.aio's Call.write does
+    class EndedCall:
+        async def write(self, _: pb.AgentMessage) -> None:
+            raise asyncio.InvalidStateError("RPC already finished.")  # as grpc.aio's Call.write does
 
-    asyncio.run(until_ended(write()))
+    assert asyncio.run(Connection(EndedCall()).write(pb.AgentMessage())) is False
 
 
 def test_the_identity_is_asked_for_at_each_connection(with_bench: Any) -> None:

@@ -18,6 +18,7 @@ import structlog
 from nodetriage.agent import condition, config, event, hooks, journal, own, requests, verdict, worker
 from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
+from nodetriage.agent.connection import Identity, anonymous
 from nodetriage.agent.expected import with_profile
 from nodetriage.agent.host import Host
 from nodetriage.agent.inbox import Inbox, Position
@@ -25,7 +26,7 @@ from nodetriage.agent.rounds import Rounds
 from nodetriage.agent.sources import KernelLogSource, MountSource
 from nodetriage.agent.spool import Spool
 from nodetriage.agent.status import StatusServer
-from nodetriage.agent.stream import Identity, Node, Stream, anonymous
+from nodetriage.agent.stream import Node, Stream
 from nodetriage.agent.verdict import Change, Kind, Verdict
 from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Scalar, Severity

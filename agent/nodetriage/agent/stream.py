@@ -2,52 +2,28 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import grpc
 import structlog
 
+from nodetriage.agent.connection import Connection, Ended, Identity, Refused, anonymous, connect
 from nodetriage.agent.event import numbered
 from nodetriage.agent.spool import SETTLE_S, SeqRange, Spool, Stored
 from nodetriage.v1 import health_pb2 as pb
-from nodetriage.v1 import health_pb2_grpc
 
 BATCH_EVENTS = 200
 WINDOW_EVENTS = 1000  # of the backlog without an ack; a live event never waits for the window
 WELCOME_LIMIT_S = 10.0
 ACK_LIMIT_S = 60.0  # without any ack while some are due: the controller does not work, try the next
 BACK_OFF_S = (1.0, 30.0)  # first and largest span of the full jitter
-PUSH_BACK = "grpc-retry-pushback-ms"  # as in gRPC's retry design (gRFC A6); negative: as late as possible
-MESSAGE_LIMIT_BYTES = 4 << 20
-_OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-)
-
-
-class Refused(Exception):
-    """This connection may not be made; the text says what to set."""
 
 
 class Unanswered(Exception):
     """The controller is connected and does not do its part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """How this node shows who it is. Asked for at each connection, so that keys can change without a restart."""
-
-    credentials: grpc.ChannelCredentials | None = None  # None: plaintext, on this machine only
-    metadata: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +34,6 @@ class Node:
     boot_id: str
     version: str
     profile: str
-
-
-def anonymous() -> Identity:
-    """For a controller on the same machine."""
-    return Identity()
-
-
-def is_local(address: str) -> bool:
-    """A Unix socket or a loopback address: nobody else can listen."""
-    if address.startswith(("unix:", "unix-abstract:")):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def open_channel(address: str, identity: Identity) -> grpc.aio.Channel:
-    """Raises Refused for plaintext that would leave the machine."""
-    if identity.credentials is not None:
-        return grpc.aio.secure_channel(address, identity.credentials, options=_OPTIONS)
-    if not is_local(address):
-        raise Refused(f"{address}: plaintext is for loopback and Unix sockets only; set up TLS or munge for this node")
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
 
 
 class Stream:
@@ -124,46 +75,40 @@ class Stream:
         failures = turn = 0
         while True:
             address = self._addresses[turn % len(self._addresses)]
-            push_back_s: float | None = None
+            again_in_s: float | None = None
             try:
                 await self._serve(address)
                 why = "the controller closed the stream"
-            except grpc.aio.AioRpcError as error:
-                why = f"{error.code().name}: {error.details()}"
-                push_back_s = pushed_back_s(error, self._back_off_s[1])
+            except Ended as end:
+                why, again_in_s = str(end), end.again_in_s
             except (Refused, Unanswered, OSError, TimeoutError) as error:
                 why = str(error) or "no answer in time"
             failures = 0 if self.connected else failures + 1
             self.connected = False
             turn += 1
-            wait_s = next_wait_s(failures, self._back_off_s) if push_back_s is None else push_back_s
+            wait_s = next_wait_s(failures, self._back_off_s) if again_in_s is None else again_in_s
             self.state = f"not connected: {address}: {why}"
             self._log.warning("controller lost", address=address, why=why, again_in_s=round(wait_s, 1))
             await asyncio.sleep(wait_s)
 
     async def _serve(self, address: str) -> None:
-        identity = self._identify()
-        async with open_channel(address, identity) as channel:
-            stub: Any = health_pb2_grpc.NodeHealthStub(channel)  # type: ignore[no-untyped-call] # generated
-            call = stub.Connect(metadata=identity.metadata or None)
+        async with connect(address, self._identify()) as line:
+            async with asyncio.timeout(WELCOME_LIMIT_S):
+                welcome = await self._greet(line)
+            self.connected = True
+            self.state = f"connected to {address}"
+            self._log.info("controller connected", address=address, version=welcome.controller_version)
+            session = _Session(self._spool, line)
+            every_s = welcome.heartbeat_every_ms / 1000 or self._heartbeat_s
             try:
-                async with asyncio.timeout(WELCOME_LIMIT_S):
-                    welcome = await self._greet(call)
-                self.connected = True
-                self.state = f"connected to {address}"
-                self._log.info("controller connected", address=address, version=welcome.controller_version)
-                session = _Session(self._spool, call)
-                every_s = welcome.heartbeat_every_ms / 1000 or self._heartbeat_s
                 async with asyncio.TaskGroup() as tasks:
-                    writer = tasks.create_task(until_ended(self._write(session, every_s)))
+                    writer = tasks.create_task(self._write(session, every_s))
                     await self._read(session, tasks)
                     writer.cancel()
             except BaseExceptionGroup as group:
                 raise group.exceptions[0] from None
-            finally:
-                call.cancel()
 
-    async def _greet(self, call: Any) -> pb.Welcome:
+    async def _greet(self, line: Connection) -> pb.Welcome:
         node = self._node
         hello = pb.Hello(
             protocol=1,
@@ -173,17 +118,16 @@ class Stream:
             profile=node.profile,
             unacked_events=self._spool.depth,
         )
-        await until_ended(call.write(pb.AgentMessage(hello=hello)))
-        message = await call.read()
-        if message is grpc.aio.EOF or message.WhichOneof("body") != "welcome":
+        await line.write(pb.AgentMessage(hello=hello))
+        message = await line.read()
+        if message is None or message.WhichOneof("body") != "welcome":
             raise Unanswered("the controller did not begin with a welcome")
         if moved := self._spool.agree(ranges(message.welcome.stored)):
             self._log.warning("events renumbered", by=moved, why="the controller knows later ones of this boot")
-        welcome: pb.Welcome = message.welcome
-        return welcome
+        return message.welcome
 
     async def _read(self, session: "_Session", tasks: asyncio.TaskGroup) -> None:
-        while (message := await session.call.read()) is not grpc.aio.EOF:
+        while (message := await session.line.read()) is not None:
             if message.HasField("ack"):
                 session.acked(ranges(message.ack.ranges))
                 self._wake.set()
@@ -197,32 +141,29 @@ class Stream:
     async def _write(self, session: "_Session", every_s: float) -> None:
         """The only writer of the stream: results, then the live edge, then the backlog; a heartbeat when it is due."""
         due_s = time.monotonic()
-        while True:
+        going_on = True
+        while going_on:
             self._wake.clear()
             if time.monotonic() >= due_s:
-                await session.call.write(pb.AgentMessage(heartbeat=self._heartbeat()))
+                going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat()))
                 due_s = time.monotonic() + every_s * random.uniform(0.9, 1.0)
             session.check_acks()
             if message := session.next():
-                await session.call.write(message)
+                going_on = await session.line.write(message)
                 continue
             # An event that is not on disk yet may be sent a moment later: nobody else would wake us for that.
             wait_s = due_s - time.monotonic()
+            # Not wait_for: it may lose a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s)
-
-
-async def until_ended(writing: Awaitable[None]) -> None:
-    """grpc.aio raises InvalidStateError where the stream has ended before a write; why it ended, its reader is told."""
-    with contextlib.suppress(asyncio.InvalidStateError):
-        await writing
+                async with asyncio.timeout(min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s):
+                    await self._wake.wait()
 
 
 class _Session:
     """What one connection has sent and heard."""
 
-    def __init__(self, spool: Spool, call: Any) -> None:
-        self.call = call
+    def __init__(self, spool: Spool, line: Connection) -> None:
+        self.line = line
         self.results: deque[pb.CommandResult] = deque()
         self._spool = spool
         backlog, self._live_seq = spool.backlog()
@@ -278,16 +219,3 @@ def next_wait_s(failures: int, back_off_s: tuple[float, float] = BACK_OFF_S) -> 
     """Full jitter: anywhere below a span that doubles. A controller that restarts is not met by all nodes at once."""
     first, largest = back_off_s
     return random.uniform(0, min(largest, first * 2 ** min(failures, 16)))
-
-
-def pushed_back_s(error: grpc.aio.AioRpcError, largest_s: float) -> float | None:
-    """The wait that the server asked for, with a little jitter; None if it asked for none."""
-    for key, text in error.trailing_metadata() or ():
-        if key == PUSH_BACK:
-            try:
-                wait_ms = int(text)
-            except ValueError:
-                return None
-            wait_s = wait_ms / 1000 if wait_ms >= 0 else largest_s
-            return min(wait_s, 600.0) * random.uniform(1.0, 1.2)
-    return None
