@@ -13,7 +13,12 @@ UNKNOWN = 3
 BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 
 # Each module has `add(subparsers)`, which adds verbs with `set_defaults(verb=...)` returning the exit code.
-OWN = ("nodetriage.controller.cli_daemon", "nodetriage.controller.cli_nodes", "nodetriage.controller.cli_events")
+OWN = (
+    "nodetriage.controller.cli_daemon",
+    "nodetriage.controller.cli_nodes",
+    "nodetriage.controller.cli_events",
+    "nodetriage.controller.cli_pki",
+)
 FURTHER = ("nodetriage.analysis.cli",)
 
 

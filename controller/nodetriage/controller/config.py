@@ -8,6 +8,7 @@ from typing import Literal
 from nodetriage.checks.settings import ConfigError, load_toml, replace_from
 from nodetriage.controller.admission import AdmissionSettings
 from nodetriage.controller.database import sqlite_url
+from nodetriage.controller.pki import PkiSettings
 from nodetriage.controller.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
 from nodetriage.controller.slurm import Slurm
@@ -62,6 +63,7 @@ class ControllerSettings:
     scheduler: SchedulerSettings = SchedulerSettings()
     policy: PolicyFile = PolicyFile()
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    pki: PkiSettings = field(default_factory=PkiSettings)
 
     @property
     def database_url(self) -> str:
@@ -100,5 +102,5 @@ def _policy_file(named: Path | None, folder: Path) -> Path | None:
 
 def needs_restart(old: ControllerSettings, new: ControllerSettings) -> list[str]:
     """Sections whose change a running controller cannot take over: all but the policy."""
-    names = [f.name for f in dataclasses.fields(ControllerSettings) if f.name != "policy"]
+    names = [f.name for f in dataclasses.fields(ControllerSettings) if f.name not in ("policy", "pki")]
     return [name for name in names if getattr(old, name) != getattr(new, name)]

@@ -1,5 +1,6 @@
 """Tables for a terminal of 80 columns or more; long values fold, nothing is cut off."""
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from nodetriage.controller import wording
 from nodetriage.controller.fleet import CheckView, NodeView
 from nodetriage.controller.history import StoredEvent
+from nodetriage.controller.pki import Found
 
 _COLOURS = {"high": "bold red", "low": "red", "warning": "yellow", "info": "default"}
 
@@ -54,6 +56,17 @@ def event_table(events: Iterable[StoredEvent]) -> Table:
         what = " ".join(filter(None, (event.fault or event.check, event.part, _detail(stored))))
         kind = wording.kind(event.kind)
         table.add_row(wording.clock(event.at_unix_us), escape(stored.node), kind, _severity(word), escape(what))
+    return table
+
+
+def certificate_table(found: Iterable[Found], now: datetime.datetime) -> Table:
+    table = _table("for", "name", "good for", "ends (UTC)", "serial")
+    for one in found:
+        holder = one.holder
+        days = (holder.ends - now) / datetime.timedelta(days=1)
+        ends = f"{holder.ends:%Y-%m-%d} ({f'in {days:.0f} days' if days > 0 else 'ended'})"
+        row = (holder.role.value, holder.name, ", ".join(holder.names) or "-", ends, holder.serial)
+        table.add_row(*map(escape, row))
     return table
 
 
