@@ -170,7 +170,7 @@ def test_names_are_gone_and_what_belonged_together_still_does() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "0000:1b:00.0 0x0000000e9b9107e0 96.00.89.00.01 580.95.05 28.39.1002",
+        "0000:1b:00.0 0x00000002a40c7e80 96.00.89.00.01 580.95.05 28.39.1002",
         "0000:0000:0000:0000 00:00:00:00:00:00 127.0.0.1:/x",
         "4: ACTIVE 400 Gb/sec (4X NDR)",
         "NVRM: Xid (PCI:0002:00:00): 79, pid=1582259, name=nvc:[driver], GPU has fallen off the bus.",

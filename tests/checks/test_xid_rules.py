@@ -43,7 +43,7 @@ def test_a_recovery_action_of_zero_takes_the_fault_back() -> None:
 
 
 def test_a_preempted_channel_names_its_cause_and_stays_without_weight() -> None:
-    found = worth(45, "pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149")
+    found = worth(45, "pid=60122, name=python3, Ch 00000001 caused by previous Xid 149")
 
     assert (found.fault, found.severity) == ("gpu_xid_application", Severity.INFO)
     assert found.evidence == {"cause_xid": 149}
@@ -74,7 +74,7 @@ def test_a_bank_without_spare_rows_has_failed() -> None:
 
 
 def test_the_lines_that_qualify_a_48_are_the_same_fault_and_say_which_memory() -> None:
-    dram = worth(171, "GDDR, Uncorrectable DRAM error in FBPA 3 subpartition 0 physAddr 0xe9b9107e0")
+    dram = worth(171, "GDDR, Uncorrectable DRAM error in FBPA 3 subpartition 0 physAddr 0x2a40c7e80")
     sram = worth(172, "Uncorrectable SRAM error")
 
     assert dram.fault == sram.fault == worth(48, "An uncorrectable double bit error (DBE)").fault
