@@ -97,6 +97,16 @@ class FakeSlurm:
         view = self.views[name]
         self.views[name] = replace(view, flags=view.flags - {"drain"}, reason="", reason_by="")
 
+    def set_down(self, name: str, reason: str) -> None:
+        self.views[name] = replace(self.views[name], base="down", reason=reason, reason_by="slurm")
+
+    def set_up(self, name: str) -> None:
+        self.views[name] = replace(self.views[name], base="idle")
+
+    def set_flag(self, name: str, flag: str, on: bool) -> None:
+        view = self.views[name]
+        self.views[name] = replace(view, flags=view.flags | {flag} if on else view.flags - {flag})
+
     def _answer(self) -> None:
         if self.down:
             raise SchedulerUnavailable("scontrol: Unable to contact slurm controller (connect failure)")

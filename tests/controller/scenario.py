@@ -13,9 +13,20 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     wait SECONDS       time passes, then a tick
     drain|resume NODE [REASON...]      an operator at Slurm
     undrain NODE       an operator at nodetriagectl
+    maintenance NODE on|off [REASON...]         likewise
+    breaker close [REASON...]                   likewise
     scheduler down|up
+    lose|find NODE     Slurm loses the node: it is DOWN by Slurm's own word; or has it back
+    maint NODE on|off  a MAINT reservation in Slurm
+    reserve NAME NODE...                        another reservation that is running
+    share NODE KIND NAME                        the node stands in a rack, behind a switch
+    silent|heard NODE...                        their heartbeats are missing, or come again
+    version NODE VERSION                        of its agent, from now on
     restart            the controller is killed and started again
     nodes              print where every node stands
+    fleet              print the breaker, the fleet's incidents and what the brake holds
+
+PART may end in @WORD: the fault's evidence names that mount source.
 """
 
 import asyncio
@@ -29,16 +40,20 @@ from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.settings import replace_from
-from nodetriage.controller import actions, ledger, policy, schema
+from nodetriage.controller import actions, brake, contact, ledger, policy, schema
+from nodetriage.controller.recheck import Then, recheck
 from nodetriage.controller.rules import Policy
-from nodetriage.controller.scheduler import SchedulerError
+from nodetriage.controller.scheduler import ReservationView, SchedulerError
 from nodetriage.controller.state import (
     ActionDone,
     ActionKind,
+    ActionOutcome,
+    ContactChanged,
     Event,
     EventKind,
     NodeEvent,
     OperatorCommand,
+    SchedulerFailed,
     SchedulerSeen,
     Tick,
 )
@@ -49,6 +64,8 @@ KINDS = {
     "change": EventKind.CHANGED,
     "clear": EventKind.CLEARED,
 }
+# Whose finding a fault is, by how its code begins.
+CHECKS = {"mount": "fs_mounts", "ib": "ib_link", "gpu": "gpu_xid"}
 
 
 class Scenario:
@@ -58,6 +75,7 @@ class Scenario:
         self.slurm = FakeSlurm()
         self.events = 0
         self.boots: dict[str, int] = {}
+        self.versions: dict[str, str] = {}
         self.engine = create_engine("sqlite://")
         schema.metadata.create_all(self.engine)
         self.state = self._load()
@@ -93,14 +111,17 @@ class Scenario:
             self.out.append(f"{t.node}: {t.before or 'new'} -> {t.after} ({t.cause}; {t.actor})")
         for a in step.actions:
             what = f"{a.job}{', held' if a.hold else ''}" if a.job else a.node
-            self.out.append(f"{a.kind} {what}: {a.text or a.id}")
+            self.out.append(f"{a.kind} {what or 'fleet'}: {a.text or a.id}")
         for node in step.state.nodes.values():
             old = before.nodes.get(node.node)
             if node.drain and node.drain.held_why and not (old and old.drain and old.drain.held_why):
                 self.out.append(f"held {node.node}: {node.drain.held_why}")
 
     def _event(self, verb: str, node: str, fault: str, part: str, severity: str = "high") -> None:
-        self._say(node, KINDS[verb], check="check", fault=fault, part=part, severity=Severity[severity.upper()])
+        part, _, source = part.partition("@")
+        more = {"fault": fault, "part": part, "severity": Severity[severity.upper()]}
+        check = CHECKS.get(fault.partition("_")[0], "check")
+        self._say(node, KINDS[verb], check=check, place=f"mount source {source}" if source else "", **more)
 
     def _boot(self, verb: str, node: str) -> None:
         self.boots[node] = self.boots.get(node, 0) + 1
@@ -109,7 +130,11 @@ class Scenario:
     def _say(self, node: str, kind: EventKind, **more: Any) -> None:
         self.events += 1
         boot = f"boot{self.boots.get(node, 0)}"
+        more = {"version": self.versions.get(node, ""), **more}
         self.take(NodeEvent(self.events, node, boot, self.events, self.now, kind, **more))
+
+    def _version(self, verb: str, node: str, version: str) -> None:
+        self.versions[node] = version
 
     def _slurm(self, verb: str, *nodes: str) -> None:
         self.slurm = FakeSlurm(*nodes)
@@ -130,6 +155,44 @@ class Scenario:
     def _resume(self, verb: str, node: str) -> None:
         self.slurm.resume(node)
 
+    def _maintenance(self, verb: str, node: str, how: str, *reason: str) -> None:
+        self.take(
+            OperatorCommand("maintenance_on" if how == "on" else "maintenance_off", node, "olga", " ".join(reason))
+        )
+
+    def _breaker(self, verb: str, how: str, *reason: str) -> None:
+        self.take(OperatorCommand("close_breaker", "", "olga", " ".join(reason)))
+
+    def _silent(self, verb: str, *nodes: str) -> None:
+        self.take(ContactChanged(lost=nodes))
+
+    def _heard(self, verb: str, *nodes: str) -> None:
+        self.take(ContactChanged(back=nodes))
+
+    def _lose(self, verb: str, node: str) -> None:
+        self.slurm.set_down(node, "Not responding")
+
+    def _find(self, verb: str, node: str) -> None:
+        self.slurm.set_up(node)
+
+    def _maint(self, verb: str, node: str, how: str) -> None:
+        self.slurm.set_flag(node, "maint", how == "on")
+
+    def _reserve(self, verb: str, name: str, *nodes: str) -> None:
+        self.slurm.reserved = (*self.slurm.reserved, ReservationView(name, nodes))
+
+    def _share(self, verb: str, node: str, *words: str) -> None:
+        self.slurm.places[node] = (*self.slurm.places.get(node, ()), " ".join(words))
+
+    def _fleet(self, verb: str) -> None:
+        b = self.state.breaker
+        self.out.append(f"breaker: open ({b.why})" if b.is_open else "breaker: closed")
+        for i in self.state.fleet_incidents:
+            self.out.append(f"incident {i.id}: {i.fault} on {i.nodes} nodes, {i.shared or 'nothing shared'}")
+        for node in brake.held(self.state):
+            assert node.drain is not None
+            self.out.append(f"held: {node.node} {node.drain.severity.name.lower()} ({node.drain.held_why})")
+
     def _undrain(self, verb: str, node: str) -> None:
         self.take(OperatorCommand("undrain", node, "olga"))
 
@@ -138,10 +201,21 @@ class Scenario:
 
     def _see(self, verb: str) -> None:
         self.now += timedelta(seconds=1)
-        self.take(SchedulerSeen(self.now, asyncio.run(self._views())))
+        try:
+            seen = SchedulerSeen(self.now, *asyncio.run(self._views()))
+        except SchedulerError as error:
+            self.take(SchedulerFailed(str(error)))
+            return
+        self.take(seen)
+        for found in contact.lost(self.state, seen.nodes):
+            self.events += 1
+            kind, boot = EventKind(found.kind), contact.CONTROLLER_BOOT
+            severity = Severity.HIGH if found.fault == contact.NODE_LOST else Severity.WARNING
+            what = (contact.CHECK, contact.PART, found.fault, severity)
+            self.take(NodeEvent(self.events, found.node, boot, self.events, self.now, kind, *what))
 
     async def _views(self) -> Any:
-        return await self.slurm.nodes()
+        return await self.slurm.nodes(), await self.slurm.reservations(), await self.slurm.topology()
 
     def _wait(self, verb: str, seconds: str) -> None:
         self.now += timedelta(seconds=float(seconds))
@@ -167,6 +241,18 @@ class Scenario:
 
     async def _try(self, intent: ledger.Intent) -> None:
         action, said = intent.action, len(self.slurm.said)
+        checked = recheck(self.state, action, self.now, self.policy)
+        if checked.then is Then.CANCEL:
+            off = await actions.call_off(action, checked.why, self.slurm, tried=intent.attempts > 0)
+            words = "called off" if off.outcome is ActionOutcome.CANCELLED else "was done"
+            self.out.append(f"{words} {action.id}: {off.text}")
+            self.take(off)
+            return
+        if checked.then is Then.WAIT:
+            self.out.append(f"put off {action.id}: {checked.why}")
+            with self.engine.begin() as connection:
+                ledger.put_off(connection, action, checked.why, self.now + timedelta(seconds=15))
+            return
         with self.engine.begin() as connection:
             ledger.start(connection, action, self.now)
         try:
@@ -175,6 +261,7 @@ class Scenario:
             self.out.append(f"not done {action.id}: {error}")
             with self.engine.begin() as connection:
                 ledger.retry(connection, action, str(error), self.now + timedelta(seconds=1))
+            self.take(SchedulerFailed(str(error)))
             return
         self.out += [f"  $ {line}" for line in self.slurm.said[said:]]
         quiet = action.kind is ActionKind.NOTIFY

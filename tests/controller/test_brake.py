@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller import brake
-from nodetriage.controller.rules import Limits
+from nodetriage.controller.rules import Limits, Policy
 from nodetriage.controller.state import DrainFact, DrainStatus, FleetState, NodeFacts, NodeState, Step
 from nodetriage.controller.turn import Turn
 
@@ -36,7 +36,7 @@ def fleet(*nodes: NodeFacts, size: int = 100, **more: int) -> FleetState:
 
 def released(state: FleetState, limits: Limits, now: datetime = NOW) -> Step:
     turn = Turn(state, now)
-    brake.release(turn, limits)
+    brake.release(turn, Policy(brake=limits))
     return turn.step()
 
 

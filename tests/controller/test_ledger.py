@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller import ledger, policy, schema
+from nodetriage.controller import inputs, ledger, policy, schema
 from nodetriage.controller.database import create_tables, open_database
 from nodetriage.controller.rules import Policy
 from nodetriage.controller.scheduler import JobView, NodeView
@@ -164,8 +164,8 @@ def test_events_are_read_in_order_with_what_the_node_said_of_itself(engine: Engi
         connection.execute(schema.nodes.insert().values(**node, first_seen_us=1, last_seen_us=1))
         for boot, seq, severity in (("old", 9, 4), ("new", 1, 4), ("new", 2, 77)):
             connection.execute(schema.events.insert().values(**row, boot_id=boot, seq=seq, severity=severity))
-        first, *rest = ledger.events_after(connection, 0, 10)
-        assert [e.seq for e in ledger.events_after(connection, first.id, 1)] == [1]
+        first, *rest = inputs.events_after(connection, 0, 10)
+        assert [e.seq for e in inputs.events_after(connection, first.id, 1)] == [1]
     assert (first.present, first.boot_id, first.profile, first.kind) == (False, "old", "h100", EventKind.RAISED)
     assert [(e.present, e.severity) for e in rest] == [(True, Severity.HIGH), (True, Severity.INFO)]
 

@@ -34,5 +34,18 @@ def test_there_is_a_transcript_for_each_story_that_the_policy_must_tell() -> Non
         "shadow_and_observe",
         "jobs_that_cannot_be_requeued",
         "a_job_that_is_requeued_too_often",
+        "interactive_jobs_can_be_ended",
+        "called_off_before_it_is_done",
+        "new_rules_and_checks_are_shadow",
+        "one_file_server_fails_everywhere",
+        "one_switch_takes_its_nodes_down",
+        "a_new_agent_finds_the_same_everywhere",
+        "breaker_opens_and_a_person_closes_it",
+        "half_the_fleet_falls_silent",
+        "one_node_is_lost",
+        "a_lemon_is_not_taken_back",
+        "lemons_are_few",
+        "maintenance",
+        "a_reservation_keeps_its_nodes",
     }
     assert stories <= {path.stem for path in SCENARIOS}

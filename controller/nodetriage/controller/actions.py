@@ -21,6 +21,8 @@ async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
             return await _requeue(action, scheduler)
         case ActionKind.RELEASE:
             return await _release(action, scheduler)
+        case ActionKind.CANCEL:
+            return await _cancel(action, scheduler)
         case ActionKind.SHADOW | ActionKind.NOTIFY:
             return ActionDone(action, ActionOutcome.DONE)
 
@@ -79,6 +81,31 @@ async def _release(action: Action, scheduler: Scheduler) -> ActionDone:
     except SchedulerRefused as refused:
         return ActionDone(action, ActionOutcome.REFUSED, str(refused))
     return ActionDone(action, ActionOutcome.DONE)
+
+
+async def _cancel(action: Action, scheduler: Scheduler) -> ActionDone:
+    if over := _over(await scheduler.job(action.job), action):
+        return ActionDone(action, ActionOutcome.GONE, over)
+    try:
+        await scheduler.cancel(action.job)
+    except SchedulerRefused as refused:
+        return ActionDone(action, ActionOutcome.REFUSED, str(refused))
+    job = await scheduler.job(action.job)
+    if not _over(job, action):
+        raise SchedulerUnavailable(f"job {action.job} is still {job.state if job else 'there'} after it was cancelled")
+    return ActionDone(action, ActionOutcome.DONE)
+
+
+async def call_off(action: Action, why: str, scheduler: Scheduler, *, tried: bool) -> ActionDone:
+    """It is no longer wanted. A drain that was tried may have reached the scheduler after all: then it is done.
+
+    Raises SchedulerError where that cannot be seen.
+    """
+    if tried and action.kind is ActionKind.DRAIN:
+        view = await scheduler.node(action.node)
+        if view.draining and _is_ours(view, action):
+            return await _drain(action, scheduler)
+    return ActionDone(action, ActionOutcome.CANCELLED, why)
 
 
 def _taken(view: NodeView) -> bool:

@@ -1,7 +1,7 @@
-"""The loop around the pure policy: stored events in, recorded actions out, and each action done through the scheduler.
+"""The loop around the pure policy: stored events in, recorded actions out.
 
-One task owns the state and takes everything through one inbox; another does what was recorded. Both write through the
-store's writer, so a kill at any point leaves either all of a step or none of it.
+One task owns the state and takes everything through one inbox; performer.py does what was recorded, looker.py reads the
+scheduler. All write through the store's writer, so a kill at any point leaves either all of a step or none of it.
 """
 
 import asyncio
@@ -9,36 +9,39 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from sqlalchemy import Connection
 
-from nodetriage.controller import actions, ledger, policy
+from nodetriage.controller import inputs, ledger, policy
+from nodetriage.controller.looker import Looker, Places
+from nodetriage.controller.performer import RETRY_FIRST_S, Performer
 from nodetriage.controller.rules import Authority, Policy
-from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
+from nodetriage.controller.scheduler import Scheduler
 from nodetriage.controller.state import (
     Action,
     ActionDone,
     ActionKind,
-    DrainStatus,
+    ContactChanged,
     Event,
     FleetState,
     NodeEvent,
     OperatorCommand,
-    SchedulerSeen,
     Step,
     Tick,
     Transition,
 )
 from nodetriage.controller.store import StoreError
 from nodetriage.service.crashpoint import passing
+from nodetriage.v1 import health_pb2
 
 T = TypeVar("T")
 log = structlog.get_logger("brain")
 
 EVENTS_AT_ONCE = 500
-RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
+SNAPSHOT_EVERY = timedelta(days=1)
+NOTHING_SHARED: Places = {}
 
 
 class Writes(Protocol):
@@ -48,11 +51,13 @@ class Writes(Protocol):
 
     async def read(self, work: Callable[[Connection], T]) -> T: ...
 
+    async def record(self, node: str, batch: Sequence[health_pb2.Event], received_us: int) -> Any: ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Letter:
     event: Event
-    taken: "asyncio.Future[None]"
+    taken: "asyncio.Future[Step]"
 
 
 class Brain:
@@ -67,24 +72,35 @@ class Brain:
         *,
         tick_s: float = 1.0,
         scan_s: float = 60.0,
+        places: Places = NOTHING_SHARED,
     ) -> None:
         self._store = store
         self._scheduler = scheduler
         self._rules = with_scheduler(rules, scheduler)
+        self._rules_kept = False  # recorded among the inputs
         self._clock = clock
         self._tick_s = tick_s
-        self._scan_s = scan_s
         self._state = FleetState()
         self._inbox: list[_Letter] = []
         self._weigh_all = True
         self._wake = asyncio.Event()
-        self._act = asyncio.Event()
-        self._scan = asyncio.Event()
+        self._recorder = inputs.Recorder()
+        self._snapshot_at: datetime | None = None
+        self._looker = Looker(self, scheduler, tick_s, scan_s, places)
+        self._performer = Performer(self, scheduler, tick_s, self._looker.wake)
 
     @property
     def state(self) -> FleetState:
         """As of the last committed step."""
         return self._state
+
+    @property
+    def rules(self) -> Policy:
+        """The policy in force."""
+        return self._rules
+
+    def now(self) -> datetime:
+        return self._clock()
 
     def notify(self) -> None:
         """There are new events in the store. Must be called on the loop that runs the brain."""
@@ -93,22 +109,47 @@ class Brain:
     def set_policy(self, rules: Policy) -> None:
         """From the next step on."""
         self._rules = with_scheduler(rules, self._scheduler)
+        self._rules_kept = False
         self._weigh_all = True
         self._wake.set()
 
-    async def command(self, command: OperatorCommand) -> None:
-        """Returns when its step is on disk."""
-        await self._post(command)
+    async def command(self, command: OperatorCommand) -> Step:
+        """Returns what it led to, when that is on disk."""
+        return await self.post(command)
+
+    async def contact(self, lost: Sequence[str], back: Sequence[str]) -> None:
+        """Agents that fell silent, and agents that are heard again. The scheduler is asked about them at once."""
+        await self.post(ContactChanged(tuple(lost), tuple(back)))
+        self._looker.wake()
 
     async def run(self) -> None:
         """Until cancelled. Raises what the database says when even its first reading fails."""
-        self._state = await self._store.read(ledger.load)
+        self._state = await self.read(ledger.load)
         log.info("brain started", cursor=self._state.cursor, nodes=len(self._state.nodes), acts=self._scheduler.acts)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._think(), name="brain-think")
             if self._scheduler.acts:
-                group.create_task(self._perform(), name="brain-perform")
-                group.create_task(self._look(), name="brain-look")
+                group.create_task(self._performer.run(), name="brain-perform")
+                group.create_task(self._looker.run(), name="brain-look")
+                group.create_task(self._looker.run_jobs(), name="brain-jobs")
+
+    async def post(self, event: Event) -> Step:
+        """Puts an event into the inbox; returns when its step is on disk."""
+        letter = _Letter(event, asyncio.get_running_loop().create_future())
+        self._inbox.append(letter)
+        self._wake.set()
+        return await letter.taken
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        return await self._store.read(work)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        return await self._store.write(work)
+
+    async def record(self, node: str, events: list[health_pb2.Event]) -> None:
+        """Stores what the controller itself saw of a node."""
+        await self._store.record(node, events, ledger.to_us(self.now()))
+        self.notify()
 
     async def _think(self) -> None:
         """Owns the state: the only place where it changes."""
@@ -116,6 +157,7 @@ class Brain:
         while True:
             self._wake.clear()
             try:
+                await self._keep_policy()
                 while self._inbox or await self._take_events():
                     await self._take_inbox()
                 if asyncio.get_running_loop().time() >= next_tick:
@@ -130,25 +172,66 @@ class Brain:
                 async with asyncio.timeout(max(0.01, next_tick - asyncio.get_running_loop().time())):
                     await self._wake.wait()
 
+    async def _keep_policy(self) -> None:
+        """A replay needs the policy that was in force, and now and then the whole memory to begin from."""
+        now = self.now()
+        stale = self._snapshot_at is None or now - self._snapshot_at >= SNAPSHOT_EVERY
+        if self._rules_kept and not stale:
+            return
+        rows = [inputs.snapshot_row(self._state, now)] if stale else []
+        rows.append(inputs.policy_row(self._rules, now))
+        await self.write(lambda c: inputs.add(c, rows))
+        self._rules_kept, self._snapshot_at = True, now if stale else self._snapshot_at
+        if stale:
+            self._recorder = inputs.Recorder()  # a replay from here has no reading before
+
     async def _take_inbox(self) -> None:
         while self._inbox:
             letter = self._inbox[0]
-            await self._apply([letter.event])
+            step = await self._apply([letter.event])
             self._inbox.pop(0)
             if not letter.taken.done():
-                letter.taken.set_result(None)
+                letter.taken.set_result(step)
 
     async def _take_events(self) -> bool:
         cursor = self._state.cursor
-        events = await self._store.read(lambda c: ledger.events_after(c, cursor, EVENTS_AT_ONCE))
+        events = await self.read(lambda c: inputs.events_after(c, cursor, EVENTS_AT_ONCE))
         if events:
             await self._apply(events)
+            self._looker.note(events)
         return bool(events)
 
-    async def _apply(self, events: Sequence[Event]) -> None:
+    async def _apply(self, events: Sequence[Event]) -> Step:
         """Steps through the events and stores all that came of them in one transaction. Raises StoreError."""
         now, before = self._clock(), self._state
-        state = before
+        whole = self._steps(before, events, now)
+        done = [e for e in events if isinstance(e, ActionDone)]
+        asked = whole.actions
+        effect = whole.state is not before or bool(asked or whole.transitions or done)
+        told = self._recorder.rows(events, now, effect)
+        if not effect and not told:
+            return whole
+
+        def write(connection: Connection) -> None:
+            for event in done:
+                ledger.finish(connection, event, now)
+            inputs.add(connection, told)
+            if effect:
+                ledger.save(connection, before, whole, now)
+
+        if asked:
+            passing("brain.before_commit")
+        await self.write(write)
+        if asked:
+            passing("brain.after_commit")
+        self._recorder.kept(events)
+        self._state = whole.state
+        self._tell(whole)
+        if asked:
+            self._performer.wake()
+        return whole
+
+    def _steps(self, state: FleetState, events: Sequence[Event], now: datetime) -> Step:
         asked: list[Action] = []
         moved: list[Transition] = []
         for event in events:
@@ -160,25 +243,7 @@ class Brain:
             state = step.state
             asked += step.actions
             moved += step.transitions
-        done = [e for e in events if isinstance(e, ActionDone)]
-        if state is before and not asked and not moved and not done:
-            return
-        whole = Step(state, tuple(asked), tuple(moved))
-
-        def write(connection: Connection) -> None:
-            for event in done:
-                ledger.finish(connection, event, now)
-            ledger.save(connection, before, whole, now)
-
-        if asked:
-            passing("brain.before_commit")
-        await self._store.write(write)
-        if asked:
-            passing("brain.after_commit")
-        self._state = state
-        self._tell(whole)
-        if asked:
-            self._act.set()
+        return Step(state, tuple(asked), tuple(moved))
 
     def _tell(self, step: Step) -> None:
         for t in step.transitions:
@@ -186,87 +251,6 @@ class Brain:
         for a in step.actions:
             say = log.warning if a.kind is ActionKind.NOTIFY else log.info
             say("decided", action=a.id, kind=str(a.kind), node=a.node, job=a.job, fault=a.fault, text=a.text)
-
-    async def _post(self, event: Event) -> None:
-        letter = _Letter(event, asyncio.get_running_loop().create_future())
-        self._inbox.append(letter)
-        self._wake.set()
-        await letter.taken
-
-    async def _perform(self) -> None:
-        """Does what was recorded, one thing after the other, the worst first."""
-        while True:
-            self._act.clear()
-            try:
-                intents = await self._store.read(lambda c: ledger.due(c, self._clock(), 1))
-                for intent in intents:
-                    await self._try(intent)
-            except StoreError as error:
-                log.error("action not stored, trying again", error=str(error))
-                await asyncio.sleep(RETRY_FIRST_S)
-                continue
-            if not intents:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._tick_s):
-                        await self._act.wait()
-
-    async def _try(self, intent: ledger.Intent) -> None:
-        action = intent.action
-        if action.kind is ActionKind.UNDRAIN and (why := await self._called_off(action)):
-            await self._store.write(lambda c: ledger.cancel(c, action, why, self._clock()))
-            log.info("action cancelled", action=action.id, why=why)
-            return
-        if intent.in_doubt:
-            log.warning("action in doubt, looking first", action=action.id, attempts=intent.attempts)
-        passing("action.before_start")
-        await self._store.write(lambda c: ledger.start(c, action, self._clock()))
-        passing("action.after_start")
-        try:
-            done = await actions.perform(action, self._scheduler)
-        except SchedulerError as error:
-            await self._again(intent, error)
-            return
-        except Exception as error:  # the loop's boundary: one action must not keep the others undone
-            log.exception("action broke, trying again", action=action.id)
-            await self._again(intent, SchedulerRefused(f"{type(error).__name__}: {error}"))
-            return
-        passing("action.before_done")
-        await self._post(done)
-        log.info("action done", action=action.id, node=action.node, outcome=str(done.outcome), text=done.text)
-        self._scan.set()
-
-    async def _again(self, intent: ledger.Intent, error: SchedulerError) -> None:
-        # A refusal will not change by itself within seconds.
-        first = RETRY_MOST_S / 4 if isinstance(error, SchedulerRefused) else RETRY_FIRST_S
-        wait_s = min(RETRY_MOST_S, first * 2 ** min(intent.attempts, 16))
-        at = self._clock() + timedelta(seconds=wait_s)
-        log.warning("action not done", action=intent.action.id, why=str(error), again_in_s=wait_s)
-        await self._store.write(lambda c: ledger.retry(c, intent.action, str(error), at))
-
-    async def _called_off(self, action: Action) -> str:
-        """Why a recorded undrain is not to be done any more; "" if it is."""
-        await self._post(Tick())  # the step that recorded it may not have ended yet
-        node = self._state.nodes.get(action.node)
-        drain = node.drain if node else None
-        if drain and drain.incident == action.incident and drain.status is DrainStatus.RETURNING:
-            return ""
-        return "a fault came back first"
-
-    async def _look(self) -> None:
-        """Reads the scheduler's nodes at the start, soon after each action, and from time to time."""
-        while True:
-            self._scan.clear()
-            read_at = self._clock()
-            try:
-                nodes = await self._scheduler.nodes()
-            except SchedulerError as error:
-                log.warning("scheduler not read", why=str(error))
-            else:
-                await self._post(SchedulerSeen(read_at, nodes))
-            await asyncio.sleep(self._tick_s)  # however many actions: at most one reading a tick
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._scan_s):
-                    await self._scan.wait()
 
 
 def with_scheduler(rules: Policy, scheduler: Scheduler) -> Policy:

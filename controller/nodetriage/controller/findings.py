@@ -6,6 +6,7 @@ An event may be told late or twice; the last word by the node's own numbering co
 from dataclasses import replace
 
 from nodetriage.checks.model import Severity
+from nodetriage.controller.contact import CONTROLLER_BOOT
 from nodetriage.controller.rules import Policy
 from nodetriage.controller.state import EventKind, FindingFact, NodeEvent, NodeFacts, NodeState
 from nodetriage.controller.turn import Turn
@@ -20,6 +21,8 @@ def learn(turn: Turn, event: NodeEvent, policy: Policy) -> str:
     if node is None:
         first = NodeState.HEALTHY if policy.adopt_as == "healthy" else NodeState.BURN_IN
         node = turn.enter(event.node, first)
+    if event.version and event.version not in turn.fleet.versions:
+        turn.set_fleet(versions={**turn.fleet.versions, event.version: turn.now})
     known_boot = _boot(node, event)
     if known_boot is None:
         return ""  # of an earlier boot, told late: history, but no longer true
@@ -46,12 +49,17 @@ def change(turn: Turn, node: NodeFacts, finding: FindingFact) -> NodeFacts:
 
 def _boot(node: NodeFacts, event: NodeEvent) -> NodeFacts | None:
     """The node in the event's boot; None where that boot is over. A new boot starts with nothing found."""
+    if event.boot_id == CONTROLLER_BOOT:
+        return node
     if not event.present:
         return None
-    if node.boot_id == event.boot_id and event.profile in ("", node.profile):
+    profile, version = event.profile or node.profile, event.version or node.version
+    if (node.boot_id, node.profile, node.version) == (event.boot_id, profile, version):
         return node
-    findings = node.findings if node.boot_id == event.boot_id else ()
-    return replace(node, boot_id=event.boot_id, profile=event.profile or node.profile, findings=findings)
+    kept = node.findings
+    if node.boot_id != event.boot_id:
+        kept = tuple(f for f in node.findings if f.boot_id == CONTROLLER_BOOT)
+    return replace(node, boot_id=event.boot_id, profile=profile, version=version, findings=kept)
 
 
 def _told(before: FindingFact | None, event: NodeEvent, turn: Turn) -> FindingFact:
@@ -82,4 +90,5 @@ def _new(event: NodeEvent, turn: Turn) -> FindingFact:
         event_id=event.id,
         boot_id=event.boot_id,
         seq=event.seq,
+        place=event.place,
     )

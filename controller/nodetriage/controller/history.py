@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
+from nodetriage.controller.contact import CONTROLLER_BOOT
 from nodetriage.controller.schema import events, nodes
 from nodetriage.v1 import health_pb2
 
@@ -121,7 +122,8 @@ def check_outcomes(connection: Connection, names: Sequence[str] = ()) -> list[St
 def _newest_of(*key: Any) -> Select[Any]:
     # By seq and not by id: a live event may be stored before an older one of the backlog.
     rank = func.row_number().over(partition_by=key, order_by=events.c.seq.desc()).label("rank")
-    return select(events, rank).join(nodes, (nodes.c.node == events.c.node) & (nodes.c.boot_id == events.c.boot_id))
+    present = (nodes.c.boot_id == events.c.boot_id) | (events.c.boot_id == CONTROLLER_BOOT)
+    return select(events, rank).join(nodes, (nodes.c.node == events.c.node) & present)
 
 
 def _last_words(connection: Connection, newest: Select[Any], names: Sequence[str]) -> Sequence[Row[Any]]:

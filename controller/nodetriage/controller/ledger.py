@@ -3,8 +3,8 @@
 Functions over a connection; who opens and commits it is the caller's (`Store.write`, `Store.read`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,31 +13,23 @@ from sqlalchemy import Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller import schema
+from nodetriage.controller import schema, turn
+from nodetriage.controller.facts import BreakerFacts, FleetIncident, ReservationFact
 from nodetriage.controller.scheduler import JobView
 from nodetriage.controller.state import (
     Action,
     ActionDone,
     ActionKind,
-    EventKind,
+    ActionOutcome,
     FleetState,
     JobFacts,
-    NodeEvent,
     NodeFacts,
     NodeState,
     Step,
     Transition,
 )
-from nodetriage.v1 import health_pb2
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_KINDS = {
-    health_pb2.EVENT_KIND_RAISED: EventKind.RAISED,
-    health_pb2.EVENT_KIND_CHANGED: EventKind.CHANGED,
-    health_pb2.EVENT_KIND_REPEATED: EventKind.REPEATED,
-    health_pb2.EVENT_KIND_CLEARED: EventKind.CLEARED,
-    health_pb2.EVENT_KIND_AGENT_STARTED: EventKind.STARTED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +39,10 @@ class _Rest:
     incidents: int
     admitted: tuple[datetime, ...]
     sizes: Mapping[str, int]
+    breaker: BreakerFacts = field(default_factory=BreakerFacts)
+    fleet_incidents: tuple[FleetIncident, ...] = ()
+    reservations: tuple[ReservationFact, ...] = ()
+    versions: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +68,21 @@ def load(connection: Connection) -> FleetState:
     if row is None:
         return FleetState()
     rest = msgspec.json.decode(row.document, type=_Rest)
-    nodes = connection.execute(select(schema.node_states.c.document)).scalars()
+    documents = connection.execute(select(schema.node_states.c.document)).scalars()
+    nodes = {n.node: n for n in (msgspec.json.decode(d, type=NodeFacts) for d in documents)}
     jobs = connection.execute(select(schema.job_states.c.document)).scalars()
     return FleetState(
         cursor=row.cursor,
         incidents=rest.incidents,
-        nodes={n.node: n for n in (msgspec.json.decode(d, type=NodeFacts) for d in nodes)},
+        nodes=nodes,
         jobs={j.job: j for j in (msgspec.json.decode(d, type=JobFacts) for d in jobs)},
         admitted=rest.admitted,
         sizes=rest.sizes,
+        breaker=rest.breaker,
+        fleet_incidents=rest.fleet_incidents,
+        reservations=rest.reservations,
+        versions=rest.versions,
+        showing=turn.showing(nodes.values()),
     )
 
 
@@ -91,6 +93,7 @@ def save(connection: Connection, before: FleetState, step: Step, now: datetime) 
         if before.nodes.get(name) is not node:
             _upsert(connection, schema.node_states, _node_row(node))
             _save_incident(connection, before.nodes.get(name), node, now)
+            _save_maintenance(connection, before.nodes.get(name), node, now)
     for name, job in after.jobs.items():
         if before.jobs.get(name) is not job:
             _upsert(connection, schema.job_states, {"job": name, "document": msgspec.json.encode(job)})
@@ -101,36 +104,10 @@ def save(connection: Connection, before: FleetState, step: Step, now: datetime) 
     for action in step.actions:
         statement = _insert(connection, schema.actions).values(_action_row(action, now))
         connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
-    rest = _Rest(after.incidents, after.admitted, after.sizes)
+    if after.fleet_incidents is not before.fleet_incidents:
+        _save_fleet_incidents(connection, before, after, now)
+    rest = _Rest(**{f.name: getattr(after, f.name) for f in fields(_Rest)})
     _upsert(connection, schema.brain, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
-
-
-def events_after(connection: Connection, cursor: int, limit: int) -> list[NodeEvent]:
-    """The next stored events as the brain takes them, oldest first."""
-    query = (
-        select(schema.events, schema.nodes.c.profile, schema.nodes.c.boot_id.label("present_boot"))
-        .join(schema.nodes, schema.nodes.c.node == schema.events.c.node)
-        .where(schema.events.c.id > cursor)
-        .order_by(schema.events.c.id)
-        .limit(limit)
-    )
-    return [
-        NodeEvent(
-            id=row.id,
-            node=row.node,
-            boot_id=row.boot_id,
-            seq=row.seq,
-            at=from_us(row.at_us),
-            kind=_KINDS.get(row.kind, EventKind.OTHER),
-            check=row.check_name,
-            part=row.part,
-            fault=row.fault,
-            severity=_severity(row.severity),
-            profile=row.profile,
-            present=row.boot_id == row.present_boot,
-        )
-        for row in connection.execute(query)
-    ]
 
 
 def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]:
@@ -150,28 +127,34 @@ def start(connection: Connection, action: Action, now: datetime) -> None:
     connection.execute(update(schema.actions).where(a.id == action.id).values(values))
 
 
+def put_off(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
+    """It is not its time; that is no try."""
+    values = {"detail": why[:500], "next_try_us": to_us(next_try)}
+    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
+
+
 def retry(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
     """It was not done, and will be tried again."""
     values = {"status": "pending", "detail": why[:500], "next_try_us": to_us(next_try)}
     connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
 
 
-def cancel(connection: Connection, action: Action, why: str, now: datetime) -> None:
-    """It is no longer wanted."""
-    values = {"status": "cancelled", "detail": why[:500], "finished_us": to_us(now)}
-    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
-
-
 def finish(connection: Connection, done: ActionDone, now: datetime) -> None:
     """It is over; belongs into the transaction of the step that ActionDone leads to."""
-    values = {"status": "done", "outcome": done.outcome, "detail": done.text[:500], "finished_us": to_us(now)}
+    status = "cancelled" if done.outcome is ActionOutcome.CANCELLED else "done"
+    values = {"status": status, "outcome": done.outcome, "detail": done.text[:500], "finished_us": to_us(now)}
     connection.execute(update(schema.actions).where(schema.actions.c.id == done.action.id).values(values))
-    for job in done.jobs:
+    keep_jobs(connection, done.action.incident, done.action.node, done.jobs, now)
+
+
+def keep_jobs(connection: Connection, incident: str, node: str, jobs: Iterable[JobView], now: datetime) -> None:
+    """What a node's jobs were when something happened: `incident`, or "event-CURSOR" for an event alone."""
+    for job in jobs:
         row = {
-            "incident": done.action.incident,
+            "incident": incident,
             "job": job.job,
             "restarts": job.restarts,
-            "node": done.action.node,
+            "node": node,
             "at_us": to_us(now),
             "document": msgspec.json.encode(job),
         }
@@ -230,6 +213,40 @@ def _save_incident(connection: Connection, before: NodeFacts | None, after: Node
     _upsert(connection, schema.incidents, row)
 
 
+def _save_maintenance(connection: Connection, before: NodeFacts | None, after: NodeFacts, now: datetime) -> None:
+    old, new = before.maintenance if before else None, after.maintenance
+    if old == new:
+        return
+    m = schema.maintenance
+    if old is not None:
+        ended = update(m).where(m.c.node == after.node, m.c.since_us == to_us(old.since))
+        connection.execute(ended.values(until_us=to_us(now)))
+    if new is not None:
+        row = {"node": after.node, "since_us": to_us(new.since), "until_us": None}
+        _upsert(connection, m, {**row, "actor": new.actor, "reason": new.reason, "source": new.source})
+
+
+def _save_fleet_incidents(connection: Connection, before: FleetState, after: FleetState, now: datetime) -> None:
+    """They are incidents of no node; `part` says what is shared."""
+    for gone in {i.id for i in before.fleet_incidents} - {i.id for i in after.fleet_incidents}:
+        closed = update(schema.incidents).where(schema.incidents.c.incident == gone)
+        connection.execute(closed.values(closed_us=to_us(now)))
+    for incident in after.fleet_incidents:
+        if incident in before.fleet_incidents:
+            continue
+        row = {
+            "incident": incident.id,
+            "node": "",
+            "fault": incident.fault,
+            "part": incident.shared or incident.place,
+            "severity": 0,
+            "causes": incident.fault,
+            "opened_us": to_us(incident.opened_at),
+            "drained_us": None,
+        }
+        _upsert(connection, schema.incidents, row)
+
+
 def _transition_row(transition: Transition) -> Mapping[str, Any]:
     return {
         "node": transition.node,
@@ -256,11 +273,6 @@ def _action(row: Any) -> Action:
     values = {name: getattr(row, name) for name in Action.__slots__}
     values |= {"kind": ActionKind(row.kind), "severity": Severity(row.severity), "hold": bool(row.hold)}
     return Action(**values)
-
-
-def _severity(number: int) -> Severity:
-    # A newer agent may know more; what we cannot rank is kept and leads to nothing.
-    return Severity(number) if number in Severity.__members__.values() else Severity.INFO
 
 
 def transitions_of(connection: Connection, nodes: Sequence[str] = ()) -> list[Transition]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodetriage.controller import breaker
 from nodetriage.controller.rules import Policy
 from nodetriage.controller.scheduler import JobView
 from nodetriage.controller.state import Action, ActionKind, DrainFact, JobFacts, NodeFacts
@@ -18,10 +19,16 @@ def decide(turn: Turn, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView
         if not job.active:
             continue
         if why := _cannot(job):
-            text = f"job {job.job} of {job.user} is left on {node.node}: {why}"
-            turn.tell(f"notify-left-{drain.incident}-{job.job}", node.node, text, drain.incident)
+            _leave_or_end(turn, node, drain, job, why, policy)
         else:
             _requeue(turn, node, drain, job, policy)
+
+
+def forget(turn: Turn, action: Action) -> None:
+    """It was called off: this run of the job was not requeued."""
+    if (job := turn.job(action.job)) is not None:
+        left = tuple((restarts, at) for restarts, at in job.requeued if restarts != action.restarts)
+        turn.put_job(replace(job, requeued=left, release_at=None))
 
 
 def tick(turn: Turn, policy: Policy) -> None:
@@ -44,6 +51,29 @@ def _cannot(job: JobView) -> str:
     return ""
 
 
+def _leave_or_end(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, why: str, policy: Policy) -> None:
+    ends = policy.requeue.interactive == "cancel" and not job.batch
+    then = "cancelled" if ends else "left"
+    text = f"job {job.job} of {job.user} is {then} on {node.node}: {why}"
+    turn.tell(f"notify-left-{drain.incident}-{job.job}", node.node, text, drain.incident)
+    if ends:
+        turn.act(_about(ActionKind.CANCEL, f"cancel-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))
+
+
+def _about(kind: ActionKind, action_id: str, node: NodeFacts, drain: DrainFact, job: JobView) -> Action:
+    return Action(
+        id=action_id,
+        kind=kind,
+        node=node.node,
+        incident=drain.incident,
+        fault=drain.fault,
+        part=drain.part,
+        severity=drain.severity,
+        job=job.job,
+        restarts=job.restarts,
+    )
+
+
 def _requeue(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, policy: Policy) -> None:
     facts = turn.job(job.job) or JobFacts(job.job)
     if any(restarts == job.restarts for restarts, _ in facts.requeued):
@@ -57,20 +87,9 @@ def _requeue(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, policy
         release_at = turn.now + timedelta(seconds=policy.requeue.backoff_s * 2 ** (len(recent) - 1))
     incident = drain.incident
     turn.put_job(JobFacts(job.job, (*recent, (job.restarts, turn.now)), release_at, node.node, incident))
-    turn.act(
-        Action(
-            id=f"requeue-{job.job}-{job.restarts}-{incident}",
-            kind=ActionKind.REQUEUE,
-            node=node.node,
-            incident=incident,
-            fault=drain.fault,
-            part=drain.part,
-            severity=drain.severity,
-            job=job.job,
-            restarts=job.restarts,
-            hold=hold,
-        )
-    )
+    action_id = f"requeue-{job.job}-{job.restarts}-{incident}"
+    turn.act(replace(_about(ActionKind.REQUEUE, action_id, node, drain, job), hold=hold))
+    breaker.count_action(turn, policy.breaker)
     _say(turn, node, drain, job, capped, len(recent))
 
 

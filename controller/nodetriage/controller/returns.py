@@ -3,9 +3,11 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from nodetriage.controller import commonmode, maintenance
+from nodetriage.controller.facts import ReservationFact
 from nodetriage.controller.reason import parse_reason
 from nodetriage.controller.rules import Authority, Policy
-from nodetriage.controller.scheduler import NodeView
+from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.state import (
     Action,
     ActionDone,
@@ -25,6 +27,7 @@ BACK_TO_WORK = {
     NodeState.DRAINED: (NodeState.REPAIR, NodeState.BURN_IN, NodeState.HEALTHY),
     NodeState.REPAIR: (NodeState.BURN_IN, NodeState.HEALTHY),
     NodeState.BURN_IN: (NodeState.HEALTHY,),
+    NodeState.LEMON: (NodeState.REPAIR, NodeState.BURN_IN, NodeState.HEALTHY),
 }
 
 
@@ -32,7 +35,12 @@ def consider(turn: Turn, node: NodeFacts, policy: Policy) -> None:
     """No finding keeps this node out any more: what of its drain?"""
     drain = node.drain
     assert drain is not None
+    if node.state is NodeState.LEMON and not drain.by_hand:
+        return  # no quiet while brings a lemon back
     if drain.status is DrainStatus.WANTED:
+        if shared := commonmode.covering(turn.fleet, node):
+            _back(turn, node, f"part of fleet incident {shared[0].id}", BRAIN)
+            return
         _back(turn, node, "the fault was gone before the brake let the drain through", BRAIN)
         return
     if drain.status is not DrainStatus.DONE or drain.theirs:
@@ -48,25 +56,31 @@ def consider(turn: Turn, node: NodeFacts, policy: Policy) -> None:
         _undrain(turn, node, drain)
 
 
-def command(turn: Turn, event: OperatorCommand, policy: Policy) -> None:
-    """`undrain`: an operator says that the node is repaired."""
+def step_aside(turn: Turn, node: NodeFacts) -> None:
+    """The node is in maintenance: what is not done yet is not to be done."""
+    if node.drain is not None and node.drain.status is DrainStatus.WANTED:
+        _back(turn, node, f"in maintenance by {node.maintenance.actor if node.maintenance else ''}", BRAIN)
+
+
+def undrain(turn: Turn, event: OperatorCommand, policy: Policy) -> str:
+    """An operator says that the node is repaired. Returns why it is not undrained, "" if it will be."""
     node = turn.node(event.node)
-    if event.verb != "undrain" or node is None or node.drain is None:
-        return
+    if node is None:
+        return "no agent of this name was ever heard"
+    if node.drain is None:
+        return "it is not drained by us"
     drain = node.drain
-    left = _still_there(node, policy)
     if drain.theirs:
-        why = "its drain is not ours"
-    elif drain.status is not DrainStatus.DONE:
-        why = f"its drain is {drain.status}"
-    else:
-        why = f"still there: {', '.join(left)}" if left else ""
-    if why:
-        text = f"{node.node} was not undrained for {event.actor}: {why}"
-        turn.tell(f"notify-undrain-{drain.incident}-{_stamp(turn)}", node.node, text, drain.incident)
-        return
+        return "its drain is not ours"
+    if node.maintenance is not None:
+        return f"it is in maintenance by {node.maintenance.actor}: {node.maintenance.reason}"
+    if drain.status is not DrainStatus.DONE:
+        return f"its drain is {drain.status}"
+    if left := _still_there(node, policy):
+        return f"still there: {', '.join(left)}"
     drain = replace(drain, by_hand=True)
     _undrain(turn, turn.put(replace(node, drain=drain)), drain)
+    return ""
 
 
 def returned(turn: Turn, node: NodeFacts, drain: DrainFact, done: ActionDone) -> None:
@@ -90,16 +104,17 @@ def empty(turn: Turn, node: NodeFacts, cause: str) -> None:
 
 def compare(turn: Turn, seen: SchedulerSeen, policy: Policy) -> list[str]:
     """Holds the scheduler's view against ours; returns the nodes that are to be weighed again."""
-    sizes = {"": len(seen.nodes)}
     again = []
     for view in seen.nodes.values():
-        for partition in view.partitions:
-            sizes[partition] = sizes.get(partition, 0) + 1
         node = turn.node(view.name)
         if node is None:
             continue
-        if node.partitions != view.partitions:
-            node = turn.put(replace(node, partitions=view.partitions))
+        shared = seen.places.get(view.name, ())
+        if (node.partitions, node.places) != (view.partitions, shared):
+            node = turn.put(replace(node, partitions=view.partitions, places=shared))
+        in_maintenance, node = node.maintenance, maintenance.compare(turn, node, view)
+        if node.maintenance is not in_maintenance:
+            again.append(view.name)
         drain = node.drain
         # A view that may be older than our own drain says nothing about it.
         if drain is None or drain.status is not DrainStatus.DONE or drain.done_at is None:
@@ -108,8 +123,27 @@ def compare(turn: Turn, seen: SchedulerSeen, policy: Policy) -> list[str]:
             _compare_drain(turn, node, drain, view, policy)
             again.append(view.name)
     if seen.nodes:
-        turn.set_sizes(sizes)
+        turn.set_sizes(_sizes(turn, seen))
+        reservations = tuple(_reservation(r, seen) for r in seen.reservations if not r.maintenance)
+        if reservations != turn.fleet.reservations:
+            turn.set_fleet(reservations=reservations)
     return again
+
+
+def _sizes(turn: Turn, seen: SchedulerSeen) -> dict[str, int]:
+    """How many nodes the fleet, each partition and each shared place has."""
+    sizes = {"": len(seen.nodes)}
+    for view in seen.nodes.values():
+        node = turn.node(view.name)
+        shared = commonmode.places(node) if node else seen.places.get(view.name, ())
+        for area in (*view.partitions, *shared):
+            sizes[area] = sizes.get(area, 0) + 1
+    return sizes
+
+
+def _reservation(view: ReservationView, seen: SchedulerSeen) -> ReservationFact:
+    out = (name for name in view.nodes if (n := seen.nodes.get(name)) is None or n.draining or n.down)
+    return ReservationFact(view.name, view.nodes, tuple(out))
 
 
 def _compare_drain(turn: Turn, node: NodeFacts, drain: DrainFact, view: NodeView, policy: Policy) -> None:
@@ -131,8 +165,9 @@ def _compare_drain(turn: Turn, node: NodeFacts, drain: DrainFact, view: NodeView
 def _resumed_by_hand(turn: Turn, node: NodeFacts, drain: DrainFact, policy: Policy) -> None:
     node = _back(turn, node, "resumed in the scheduler", "scheduler")
     left = _still_there(node, policy)
-    if not left:
+    if not left or node.maintenance is not None:
         return
+    node = turn.put(replace(node, removals=node.removals[:-1]))  # the same removal goes on: that makes no lemon
     then = "it is drained again" if policy.resumed_by_hand == "drain_again" else "left in work, as the policy says"
     text = f"{node.node} was resumed while {', '.join(left)} is still there: {then}"
     turn.tell(f"notify-resumed-{drain.incident}", node.node, text, drain.incident)

@@ -10,6 +10,7 @@ from typing import Literal
 from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Severity
 from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+from nodetriage.controller.guards import BreakerLimits, CommonMode, Lemons, Limits, Shadow
 
 
 class Response(enum.StrEnum):
@@ -50,6 +51,7 @@ class Rule:
     confirm: int = 1  # how often it must be told before it counts
     hold_s: float = 0.0  # how long it must have been known before it counts
     returns: Returns = "operator"  # who brings the node back
+    shadow: bool = False  # it only says what it would do; what the other rules say is done
 
     def __post_init__(self) -> None:
         if self.confirm < 1 or self.hold_s < 0:
@@ -61,29 +63,13 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How many nodes the controller may have drained. A percentage never forbids the first node."""
-
-    max_drains_per_hour: int = 10
-    max_nodes: int = 50  # drained by us at once
-    max_percent: float = 5.0  # of the fleet, at once
-    partition_max_nodes: int = 50  # the same, of one partition
-    partition_max_percent: float = 10.0
-
-    def __post_init__(self) -> None:
-        if min(self.max_drains_per_hour, self.max_nodes, self.partition_max_nodes) < 0:
-            raise ValueError("expected limits of at least 0")
-        if not (0 <= self.max_percent <= 100 and 0 <= self.partition_max_percent <= 100):
-            raise ValueError("expected percentages from 0 to 100")
-
-
-@dataclass(frozen=True, slots=True)
 class Requeues:
     """Protects the queue from a job that keeps meeting bad nodes, or makes them."""
 
     max_per_job: int = 5  # within the window; then it stays held until an operator releases it
     window_s: float = 86400.0  # in which requeues of one job are counted
     backoff_s: float = 300.0  # after the first; doubled with each further one
+    interactive: Literal["notify", "cancel"] = "notify"  # a job that Slurm cannot requeue: say so, or end it
 
 
 def _by_severity() -> Mapping[str, Response]:
@@ -107,28 +93,57 @@ class Policy:
     rule: tuple[Rule, ...] = ()
     brake: Limits = field(default_factory=Limits)
     requeue: Requeues = field(default_factory=Requeues)
+    breaker: BreakerLimits = field(default_factory=BreakerLimits)
+    common_mode: CommonMode = field(default_factory=CommonMode)
+    lemon: Lemons = field(default_factory=Lemons)
+    shadow: Shadow = field(default_factory=Shadow)
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.severity) - set(_by_severity())):
             raise ValueError(f"severity: unknown {', '.join(unknown)}; known: {', '.join(_by_severity())}")
-        if unknown := sorted({r.fault for r in self.rule if r.fault} - set(faults())):
+        if unknown := sorted({r.fault for r in self.rule if r.fault} - {*faults(), *self.shadow.trusted}):
             raise ValueError(f"rule: no such fault: {', '.join(unknown)} (nodetriage explain lists them)")
 
     def rule_for(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> Rule:
         """The rule that decides; where none matches, the one for the severity."""
-        of = set(partitions)
-        found = Rule(self.severity.get(severity.name.lower(), Response.RECORD))
-        best = 0
-        for rule in self.rule:
-            matches = (
-                rule.fault in ("", fault)
-                and rule.severity in (None, severity)
-                and (rule.partition == "" or rule.partition in of)
-                and rule.profile in ("", profile)
-            )
-            if matches and rule.fields_named >= best:
-                found, best = rule, rule.fields_named
+        found = self.by_severity(severity)
+        for rule in self.matching(fault, severity, partitions, profile):
+            if not rule.shadow and rule.fields_named >= found.fields_named:
+                found = rule
         return found
+
+    def by_severity(self, severity: Severity) -> Rule:
+        return Rule(self.severity.get(severity.name.lower(), Response.RECORD))
+
+    def matching(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> tuple[Rule, ...]:
+        """Every rule that speaks of this, shadow or not, in the file's order."""
+        of = set(partitions)
+        return tuple(
+            rule
+            for rule in self.rule
+            if rule.fault in ("", fault)
+            and rule.severity in (None, severity)
+            and (rule.partition == "" or rule.partition in of)
+            and rule.profile in ("", profile)
+        )
+
+    def would(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> Rule:
+        """The rule that would decide if every shadow rule were in force."""
+        found = self.by_severity(severity)
+        for rule in self.matching(fault, severity, partitions, profile):
+            if rule.action is not Response.SHADOW and rule.fields_named >= found.fields_named:
+                found = rule
+        return found
+
+    def untrusted(self, check: str, fault: str) -> str:
+        """Why a fault only leads to words as yet; "" where it leads to deeds."""
+        if check in self.shadow.checks:
+            return f"the check {check} is new ([shadow] checks)"
+        if fault in self.shadow.faults:
+            return "the fault is in shadow ([shadow] faults)"
+        if fault not in faults() and fault not in self.shadow.trusted:
+            return "the controller does not know the fault ([shadow] trusted)"
+        return ""
 
 
 def shipped_policy() -> Policy:
@@ -146,12 +161,16 @@ def load_policy(path: Path) -> Policy:
 
 __all__ = [
     "Authority",
+    "BreakerLimits",
+    "CommonMode",
     "ConfigError",
+    "Lemons",
     "Limits",
     "Policy",
     "Requeues",
     "Response",
     "Rule",
+    "Shadow",
     "load_policy",
     "shipped_policy",
 ]

@@ -70,6 +70,45 @@ brain = Table(
     Column("document", LargeBinary, nullable=False),  # JSON of the fleet-wide rest
 )
 
+# Everything else that the brain was told, in order, for a replay: inputs.py says what each kind holds.
+inputs = Table(
+    "inputs",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("at_us", BigInteger, nullable=False),  # the brain's `now`
+    Column("kind", String, nullable=False),  # events, seen, tick, done, command, contact, failed, policy, snapshot
+    Column("document", LargeBinary, nullable=False),  # JSON; of a snapshot compressed
+    Index(None, "kind", "at_us"),
+    sqlite_autoincrement=True,
+)
+
+# What operators asked for through `nodetriagectl`, and the answer.
+operator_log = Table(
+    "operator_log",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("actor", String, nullable=False),
+    Column("verb", String, nullable=False),
+    Column("node", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("done", Integer, nullable=False),  # 0: refused
+    Column("answer", String, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# Planned stops: a class of their own, never counted as failures.
+maintenance = Table(
+    "maintenance",
+    metadata,
+    Column("node", String, primary_key=True),
+    Column("since_us", BigInteger, primary_key=True),
+    Column("until_us", BigInteger),
+    Column("actor", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("source", String, nullable=False),  # operator, scheduler
+)
+
 node_states = Table(
     "node_states",
     metadata,
@@ -107,9 +146,9 @@ incidents = Table(
     "incidents",
     metadata,
     Column("incident", String, primary_key=True),
-    Column("node", String, nullable=False, index=True),
+    Column("node", String, nullable=False, index=True),  # "" for an incident of the fleet
     Column("fault", String, nullable=False),  # of its worst finding
-    Column("part", String, nullable=False),
+    Column("part", String, nullable=False),  # of the fleet's: what is shared
     Column("severity", Integer, nullable=False),
     Column("causes", String, nullable=False),  # every fault in it, comma-separated
     Column("opened_us", BigInteger, nullable=False),
@@ -122,7 +161,7 @@ actions = Table(
     "actions",
     metadata,
     Column("id", String, primary_key=True),
-    Column("kind", String, nullable=False),  # drain, requeue, release, undrain, shadow, notify
+    Column("kind", String, nullable=False),  # drain, requeue, release, cancel, undrain, shadow, notify
     Column("node", String, nullable=False),
     Column("incident", String, nullable=False),
     Column("fault", String, nullable=False),
@@ -133,7 +172,7 @@ actions = Table(
     Column("hold", Integer, nullable=False),
     Column("text", String, nullable=False),
     Column("status", String, nullable=False),  # pending, started, done, cancelled, shadow
-    Column("outcome", String, nullable=False),  # "", done, theirs, gone, refused
+    Column("outcome", String, nullable=False),  # "", done, theirs, gone, refused, cancelled
     Column("detail", String, nullable=False),  # the last error, or what was met
     Column("attempts", Integer, nullable=False),
     Column("next_try_us", BigInteger, nullable=False),
@@ -144,7 +183,7 @@ actions = Table(
     Index(None, "decided_us"),
 )
 
-# Jobs as they were on a node when it was drained.
+# Jobs as they were on a node when it was drained (`incident`), or when a grave event came ("event-CURSOR").
 job_hits = Table(
     "job_hits",
     metadata,

@@ -4,10 +4,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller.scheduler import JobView, NodeView
+from nodetriage.controller.facts import BreakerFacts, FleetIncident, MaintenanceFact, ReservationFact
+from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
 
 
 class NodeState(enum.StrEnum):
@@ -57,6 +58,7 @@ class ActionKind(enum.StrEnum):
     DRAIN = "drain"
     REQUEUE = "requeue"
     RELEASE = "release"
+    CANCEL = "cancel"  # a job that cannot be requeued is ended
     UNDRAIN = "undrain"
     SHADOW = "shadow"  # what would be done, and is not
     NOTIFY = "notify"  # for a person
@@ -67,6 +69,7 @@ class ActionOutcome(enum.StrEnum):
     THEIRS = "theirs"  # someone else had drained the node: their reason stays
     GONE = "gone"  # nothing was left to do: the job had ended, or was already requeued
     REFUSED = "refused"  # the scheduler will not do it; the text says why
+    CANCELLED = "cancelled"  # looked at again before it was done, and no longer wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class FindingFact:
     is_open: bool = True
     shadowed: bool = False  # its shadow action was recorded
     accepted: bool = False  # an operator put the node back in spite of it
+    place: str = ""  # what it shares with others by its evidence, as "mount source fs1:/home"
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -109,6 +113,7 @@ class DrainFact:
     held_why: str = ""  # the brake's words while WANTED
     clear_since: datetime | None = None
     by_hand: bool = False  # an operator asked for its return
+    asks: int = 0  # how often the drain was let through: it may be called off before it is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,11 @@ class NodeFacts:
     partitions: tuple[str, ...] = ()
     findings: tuple[FindingFact, ...] = ()
     drain: DrainFact | None = None
+    version: str = ""  # of its agent
+    places: tuple[str, ...] = ()  # what it shares with others, as "rack r7", "switch leaf3"
+    silent_since: datetime | None = None  # nothing was heard of its agent since
+    maintenance: MaintenanceFact | None = None
+    removals: tuple[datetime, ...] = ()  # our drains of it, within the lemon window
 
     @property
     def open_findings(self) -> tuple[FindingFact, ...]:
@@ -147,7 +157,13 @@ class FleetState:
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
     admitted: tuple[datetime, ...] = ()  # drains that the brake let through within its hour
-    sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition; "" is the fleet
+    sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition and place; "" is the fleet
+    breaker: BreakerFacts = field(default_factory=BreakerFacts)
+    fleet_incidents: tuple[FleetIncident, ...] = ()
+    reservations: tuple[ReservationFact, ...] = ()
+    versions: Mapping[str, datetime] = field(default_factory=dict)  # of agents, each when it was first met
+    # Fault -> node -> when it was last raised: nothing but a view of `nodes`, kept at hand.
+    showing: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +211,8 @@ class NodeEvent:
     severity: Severity = Severity.INFO
     profile: str = ""
     present: bool = True  # of the boot that the node is in now, by its own hello
+    version: str = ""  # of its agent
+    place: str = ""  # what the fault shares with others, by its evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +221,8 @@ class SchedulerSeen:
 
     read_at: datetime
     nodes: Mapping[str, NodeView]
+    reservations: tuple[ReservationView, ...] = ()
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what each node shares with others
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +247,30 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand:
-    """`undrain`: this node is to come back; only a drain of ours is lifted."""
+    """`undrain`: this node is to come back; only a drain of ours is lifted. `node` is "" for close_breaker."""
 
-    verb: str
+    verb: Literal["undrain", "maintenance_on", "maintenance_off", "close_breaker"]
     node: str
     actor: str
+    reason: str = ""
 
 
-Event = NodeEvent | SchedulerSeen | ActionDone | Tick | OperatorCommand
+@dataclass(frozen=True, slots=True)
+class ContactChanged:
+    """Agents of which too many heartbeats are missing, and agents that are heard again."""
+
+    lost: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerFailed:
+    """The scheduler did not do, or not answer, what it was asked."""
+
+    text: str
+
+
+Event = NodeEvent | SchedulerSeen | ActionDone | Tick | OperatorCommand | ContactChanged | SchedulerFailed
 
 
 class Step(NamedTuple):

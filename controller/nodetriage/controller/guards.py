@@ -1,0 +1,124 @@
+"""The parts of policy.toml that protect the fleet from its protector: brake, breaker, common mode, lemons. Values."""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many nodes the controller may have drained. A percentage never forbids the first node."""
+
+    max_drains_per_hour: int = 10
+    max_nodes: int = 50  # drained by us at once
+    max_percent: float = 5.0  # of the fleet, at once
+    partition_max_nodes: int = 50  # the same, of one partition
+    partition_max_percent: float = 10.0
+    reservation_min_percent: float = 90.0  # of the nodes of a running reservation that must stay usable
+    reservation_min_nodes: Mapping[str, int] = field(default_factory=dict)  # the same, for a reservation by its name
+
+    def __post_init__(self) -> None:
+        if min(self.max_drains_per_hour, self.max_nodes, self.partition_max_nodes) < 0:
+            raise ValueError("expected limits of at least 0")
+        _percents(self.max_percent, self.partition_max_percent, self.reservation_min_percent)
+
+    def least_of(self, reservation: str, nodes: int) -> int:
+        """How many of its nodes a running reservation keeps."""
+        return self.reservation_min_nodes.get(reservation, ceil(nodes * self.reservation_min_percent / 100))
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerLimits:
+    """Beyond any of these within the window the controller stops draining and requeueing until a person says go on."""
+
+    window_s: float = 600.0
+    least_nodes: int = 5  # a percentage of fewer nodes opens nothing
+    max_failing_nodes: int = 100  # that are to be drained for faults of less than the window ago
+    max_failing_percent: float = 20.0  # the same, of the fleet
+    max_actions: int = 200  # drains and requeues
+    max_scheduler_errors: int = 50
+    max_silent_nodes: int = 100  # whose agents fell silent
+    max_silent_percent: float = 20.0
+
+    def __post_init__(self) -> None:
+        if self.window_s <= 0 or self.least_nodes < 1:
+            raise ValueError("expected window_s above 0 and least_nodes of at least 1")
+        _percents(self.max_failing_percent, self.max_silent_percent)
+
+    def failing_limit(self, fleet: int) -> int:
+        return min(self.max_failing_nodes, self._share(fleet, self.max_failing_percent))
+
+    def silent_limit(self, fleet: int) -> int:
+        return min(self.max_silent_nodes, self._share(fleet, self.max_silent_percent))
+
+    def _share(self, fleet: int, percent: float) -> int:
+        return max(self.least_nodes, ceil(fleet * percent / 100))
+
+
+@dataclass(frozen=True, slots=True)
+class CommonMode:
+    """One fault on so many nodes within the window is one incident of the fleet, and drains none of them."""
+
+    enabled: bool = True
+    window_s: float = 600.0
+    min_nodes: int = 10  # of the fleet
+    min_percent: float = 5.0  # or of the fleet by share, but no fewer than least_nodes
+    least_nodes: int = 4
+    shared_min_nodes: int = 3  # of the nodes that share a switch, a rack, a mount source, an agent's version, ...
+    shared_min_percent: float = 25.0  # and at least this share of them
+    end_s: float = 300.0  # how long the count must have been below half of what opened it
+    shared_faults: tuple[str, ...] = ("mount_*", "ib_*", "eth_*", "clock_*", "node_lost")  # whose cause is often shared
+    shared_hold_s: float = 60.0  # and each of them waits so long for others to say the same
+    new_version_s: float = 86400.0  # so long an agent's version counts as new, where another was there before it
+    new_version_hold_s: float = 300.0  # and what such an agent finds waits so long for others to say the same
+
+    def __post_init__(self) -> None:
+        if min(self.min_nodes, self.least_nodes, self.shared_min_nodes) < 2:
+            raise ValueError("expected min_nodes, least_nodes and shared_min_nodes of at least 2")
+        if min(self.window_s, self.end_s, self.shared_hold_s, self.new_version_s, self.new_version_hold_s) < 0:
+            raise ValueError("expected times of at least 0")
+        _percents(self.min_percent, self.shared_min_percent)
+
+    def settle_s(self, fault: str) -> float:
+        """How long a fault is to wait for others; 0 where its cause is the node's own."""
+        shared = self.enabled and any(fnmatch.fnmatchcase(fault, pattern) for pattern in self.shared_faults)
+        return self.shared_hold_s if shared else 0.0
+
+    def fleet_limit(self, fleet: int) -> int:
+        return min(self.min_nodes, max(self.least_nodes, ceil(fleet * self.min_percent / 100)))
+
+    def place_limit(self, members: int) -> int:
+        return max(self.shared_min_nodes, ceil(members * self.shared_min_percent / 100))
+
+
+@dataclass(frozen=True, slots=True)
+class Lemons:
+    """A node that was removed so often is not taken back automatically."""
+
+    max_removals: int = 3  # drains of ours within the window; the last of them makes it a lemon. 0: never
+    window_s: float = 2592000.0  # 30 days
+    max_nodes: int = 20  # no more than so many at once; a node beyond comes and goes as before
+    max_percent: float = 2.0  # of the fleet, at once; never forbids the first
+
+    def __post_init__(self) -> None:
+        if min(self.max_removals, self.max_nodes) < 0 or self.window_s < 0:
+            raise ValueError("expected numbers of at least 0")
+        _percents(self.max_percent)
+
+    def most(self, fleet: int) -> int:
+        return min(self.max_nodes, max(1, int(fleet * self.max_percent / 100)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """What only says what it would do, until its owner trusts it."""
+
+    checks: tuple[str, ...] = ()  # every fault that these checks report
+    faults: tuple[str, ...] = ()
+    trusted: tuple[str, ...] = ()  # faults of checks from elsewhere; unlisted, one that faults.toml lacks is shadow
+
+
+def _percents(*values: float) -> None:
+    if not all(0 <= value <= 100 for value in values):
+        raise ValueError("expected percentages from 0 to 100")
