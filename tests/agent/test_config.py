@@ -49,7 +49,7 @@ def test_later_files_win_key_by_key(write) -> None:  # type: ignore[no-untyped-d
     ("text", "says"),
     [
         ("[agent]\nnod = 'x'\n", "agent.toml: agent.nod: unknown key; known keys: heartbeat_s, node, root, run_dir"),
-        ("[agnt]\n", "agnt: unknown key; known keys: agent, controller, kernel_log, profile, spool"),
+        ("[agnt]\n", "agnt: unknown key; known keys: agent, controller, hooks, identity, kernel_log, profile, spool"),
         ("[agent]\nheartbeat_s = 'fast'\n", "agent.heartbeat_s: expected a number, got 'fast'"),
         ("[agent]\nheartbeat_s = 0\n", "heartbeat_s: expected 0.05 to 3600, got 0"),
         ("[controller]\naddresses = 'a:1'\n", "controller.addresses: expected a list, got 'a:1'"),

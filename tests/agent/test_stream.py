@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from nodetriage.agent import stream
-from nodetriage.agent.connection import Connection, Identity, Refused, is_local, open_channel
+from nodetriage.agent.connection import Connection, Identity, Refused, open_channel
 from nodetriage.agent.event import Moment, make
 from nodetriage.agent.spool import Spool
 from nodetriage.agent.stream import Node, Stream, next_wait_s
@@ -241,7 +241,7 @@ def test_a_write_to_a_stream_that_has_just_ended_is_no_defect_of_the_agent() -> 
 def test_the_identity_is_asked_for_at_each_connection(with_bench: Any) -> None:
     asked: list[int] = []
 
-    def identify() -> Identity:
+    async def identify(_: str) -> Identity:
         asked.append(1)
         return Identity(metadata=(("authorization", f"try-{len(asked)}"),))
 
@@ -259,10 +259,7 @@ def test_the_identity_is_asked_for_at_each_connection(with_bench: Any) -> None:
 
 
 def test_plaintext_leaves_the_machine_never(with_bench: Any) -> None:
-    for address in ("127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/x.sock", "127.9.9.9:1"):
-        assert is_local(address), address
     for address in ("10.0.0.1:1", "controller:1", "[fe80::1]:1", "0.0.0.0:1", "localhost.example.org:1", "unixx:1"):
-        assert not is_local(address), address
         with pytest.raises(Refused, match="plaintext is for loopback"):
             open_channel(address, Identity())
 

@@ -41,6 +41,19 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentitySettings:
+    """[identity]"""
+
+    kind: Literal["none", "tls", "munge"] = "none"  # how this node shows who it is; none: plaintext, on this machine
+    ca: Path = Path("/etc/nodetriage/ca.crt")  # tls: who signs controllers' certificates; several may follow each other
+    certificate: Path = Path("/etc/nodetriage/node.crt")  # tls: its DNS name is the node's name
+    key: Path = Path("/etc/nodetriage/node.key")  # tls: mode 0600
+    controller_name: str = ""  # tls: the name in the controller's certificate; empty: the host of the address
+    munge_socket: str = ""  # munge: of munged; empty: libmunge's own default
+    controller_uid: int = 0  # munge: as whom the controller runs
+
+
+@dataclass(frozen=True, slots=True)
 class KernelLogSettings:
     """[kernel_log]"""
 
@@ -93,6 +106,7 @@ class Sections:
 
     agent: Agent = Agent()
     controller: Controller = Controller()
+    identity: IdentitySettings = IdentitySettings()
     kernel_log: KernelLogSettings = KernelLogSettings()
     profile: Profile = Profile()
     spool: SpoolSettings = SpoolSettings()
@@ -136,6 +150,7 @@ class AgentSettings:
 
     agent: Agent = Agent()
     controller: Controller = Controller()
+    identity: IdentitySettings = IdentitySettings()
     kernel_log: KernelLogSettings = KernelLogSettings()
     profile: Profile = Profile()
     spool: SpoolSettings = SpoolSettings()

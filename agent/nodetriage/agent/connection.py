@@ -5,20 +5,25 @@ try again.
 """
 
 import asyncio
-import ipaddress
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
+from nodetriage.service.address import is_local
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
 
 PUSH_BACK = "grpc-retry-pushback-ms"  # as in gRPC's retry design (gRFC A6); negative: as late as possible
 LONGEST_PUSH_BACK_S = 600.0
+VERIFY_LIMIT_S = 20.0
+PLAINTEXT = (
+    "plaintext is for loopback and Unix sockets only. Set [identity] kind to tls (certificates from "
+    "nodetriagectl pki) or munge (the cluster's munge key): docs/identity.md"
+)
 MESSAGE_LIMIT_BYTES = 4 << 20
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
@@ -47,9 +52,12 @@ class Identity:
 
     credentials: grpc.ChannelCredentials | None = None  # None: plaintext, on this machine only
     metadata: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()  # of the channel
+    # Looks at the controller's first metadata, before anything is said to it. Raises Refused.
+    verify: Callable[[Mapping[str, str | bytes]], Awaitable[None]] | None = None
 
 
-def anonymous() -> Identity:
+async def anonymous(_: str) -> Identity:
     """For a controller on the same machine."""
     return Identity()
 
@@ -85,29 +93,32 @@ async def connect(address: str, identity: Identity) -> AsyncIterator[Connection]
         stub: Any = health_pb2_grpc.NodeHealthStub(channel)  # type: ignore[no-untyped-call] # generated
         call = stub.Connect(metadata=identity.metadata or None)
         try:
-            yield Connection(call)
+            connection = Connection(call)
+            if identity.verify is not None:
+                await _verify(connection, identity.verify, call)
+            yield connection
         finally:
             call.cancel()
+
+
+async def _verify(connection: Connection, verify: Callable[..., Awaitable[None]], call: Any) -> None:
+    """Raises Ended where the controller sent us away, rather than that it did not show who it is."""
+    try:
+        async with asyncio.timeout(VERIFY_LIMIT_S):
+            await verify(dict(await call.initial_metadata() or ()))
+    except Refused:
+        if call.done():
+            await connection.read()
+        raise
 
 
 def open_channel(address: str, identity: Identity) -> grpc.aio.Channel:
     """Raises Refused for plaintext that would leave the machine."""
     if identity.credentials is not None:
-        return grpc.aio.secure_channel(address, identity.credentials, options=_OPTIONS)
+        return grpc.aio.secure_channel(address, identity.credentials, options=(*_OPTIONS, *identity.options))
     if not is_local(address):
-        raise Refused(f"{address}: plaintext is for loopback and Unix sockets only; set up TLS or munge for this node")
+        raise Refused(f"{address}: {PLAINTEXT}")
     return grpc.aio.insecure_channel(address, options=_OPTIONS)
-
-
-def is_local(address: str) -> bool:
-    """A Unix socket or a loopback address: nobody else can listen."""
-    if address.startswith(("unix:", "unix-abstract:")):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _ended(error: grpc.aio.AioRpcError) -> Ended:

@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ import structlog
 from nodetriage.agent import condition, config, event, hooks, journal, own, requests, verdict, worker
 from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
-from nodetriage.agent.connection import Identity, anonymous
 from nodetriage.agent.expected import with_profile
 from nodetriage.agent.host import Host
+from nodetriage.agent.identity import Identify, identify_by
 from nodetriage.agent.inbox import Inbox, Position
 from nodetriage.agent.rounds import Rounds
 from nodetriage.agent.sources import KernelLogSource, MountSource
@@ -45,9 +45,10 @@ LOG_LIMIT_S = 0.5  # for the last log lines
 EXIT_REFUSED = 1
 
 
-def run(settings: AgentSettings, catalogue: str = CATALOGUE, identify: Callable[[], Identity] = anonymous) -> int:
+def run(settings: AgentSettings, catalogue: str = CATALOGUE) -> int:
     """Runs until SIGTERM or SIGINT. 0 after a clean stop; 1 if another agent has the state directory, or it cannot
-    be used."""
+    be used. Raises ConfigError where the node could not show who it is."""
+    identify = identify_by(settings)
     try:
         held = journal.lock(settings.agent.state_dir)
     except journal.StateInUse as error:
@@ -72,7 +73,7 @@ def boot_id() -> str:
 class Daemon:
     """Owned by one event loop; made and run once."""
 
-    def __init__(self, settings: AgentSettings, catalogue: str, identify: Callable[[], Identity]) -> None:
+    def __init__(self, settings: AgentSettings, catalogue: str, identify: Identify) -> None:
         self._settings = settings
         self._catalogue = catalogue
         self._boot_id = boot_id()
@@ -279,7 +280,7 @@ class Daemon:
         except ConfigError as error:
             self._log.error("settings not reloaded", why=str(error))
             return
-        fixed = ("agent", "controller", "kernel_log", "profile", "spool")
+        fixed = ("agent", "controller", "identity", "kernel_log", "profile", "spool")
         later = [name for name in fixed if getattr(new, name) != getattr(self._settings, name)]
         self._settings = new
         self._workers.configure(self._setup(new))

@@ -48,7 +48,7 @@ class Stream:
         heartbeat: Callable[[], pb.Heartbeat],
         heartbeat_s: float,
         command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
-        identify: Callable[[], Identity] = anonymous,
+        identify: Callable[[str], Awaitable[Identity]] = anonymous,
         back_off_s: tuple[float, float] = BACK_OFF_S,
     ) -> None:
         self.state = "no controller is set" if not addresses else "not connected yet"
@@ -92,7 +92,7 @@ class Stream:
             await asyncio.sleep(wait_s)
 
     async def _serve(self, address: str) -> None:
-        async with connect(address, self._identify()) as line:
+        async with connect(address, await self._identify(address)) as line:
             async with asyncio.timeout(WELCOME_LIMIT_S):
                 welcome = await self._greet(line)
             self.connected = True
