@@ -85,6 +85,11 @@ def test_a_running_job_has_no_end(tmp_path: Path) -> None:
     assert read(tmp_path, document(running)).frame["end_at"].to_list() == [None]
 
 
+def test_an_exit_code_that_cannot_be_true_is_none(tmp_path: Path) -> None:
+    failed = OLD | {"state": {"current": "FAILED"}}
+    assert read(tmp_path, document(failed)).frame["exit_code"].to_list() == [None]
+
+
 def test_jobs_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     found = read(tmp_path, document(OLD, 5, {"job_id": 8}, None, NEW))
     assert found.frame.height == 2

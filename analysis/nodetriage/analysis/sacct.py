@@ -1,6 +1,6 @@
 """Job history from `sacct -P` text, streamed a block at a time.
 
-What to ask of sacct (docs/history.md says why): TZ=UTC sacct -a -D -P -S ... -o COLUMNS
+What to ask of sacct (docs/history.md says why): TZ=UTC sacct -a -D -P --delimiter='|#' -S ... -o COLUMNS
 """
 
 from collections.abc import Callable, Iterator

@@ -129,7 +129,7 @@ def _row(job: dict[str, Any]) -> dict[str, str | None] | None:
         "partition": _text(job.get("partition")),
         "qos": _text(job.get("qos")),
         "state": state,
-        "exitcode": _exit_code(_table(job, "exit_code")),
+        "exitcode": _exit_code(_table(job, "exit_code"), state),
         "submit": _text(time.get("submission")),
         "eligible": _text(time.get("eligible")),
         "start": _text(time.get("start")),
@@ -162,8 +162,11 @@ def _state(job: dict[str, Any]) -> str | None:
     return current if isinstance(current, str) else None
 
 
-def _exit_code(code: dict[str, Any]) -> str | None:
+def _exit_code(code: dict[str, Any], state: str) -> str | None:
     status = _number(code.get("return_code"))
+    if status == 0 and state == "FAILED":
+        # sacct 22.05 writes 0 whatever the job's exit code was; no code is better than a false one.
+        return None
     signal = _table(code, "signal")
     number = _number(signal.get("id", signal.get("signal_id")))
     return None if status is None else f"{status}:{number or 0}"
