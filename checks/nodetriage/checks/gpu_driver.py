@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nodetriage.checks.gpu_parts import answering, number
-from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,13 @@ def read(host: Host) -> tuple[Driven, ...]:
     found = []
     for gpu in answering(host, whole=True):
         mode = number(gpu, "persistence_mode")
-        vbios = str(gpu.facts.get("vbios", ""))
-        found.append(Driven(gpu.pci, gpu.uuid, gpu.name, vbios, None if mode is None else bool(mode), uptime_s))
+        vbios = gpu.facts.get("vbios", "")
+        if not isinstance(vbios, str):
+            raise ValueError(f"{gpu.pci}: vbios: expected text, got {vbios!r}")
+        if vbios or mode is not None:
+            found.append(Driven(gpu.pci, gpu.uuid, gpu.name, vbios, None if mode is None else bool(mode), uptime_s))
+    if not found:
+        raise Unavailable("no GPU here tells its VBIOS or its persistence mode")
     return tuple(found)
 
 

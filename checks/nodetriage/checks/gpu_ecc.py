@@ -38,10 +38,11 @@ class Errors:
 
 def read(host: Host) -> tuple[Errors, ...]:
     at_s = host.boottime_s()
-    found = tuple(_errors(gpu, at_s) for gpu in answering(host, whole=True) if "ecc_enabled" in gpu.facts)
-    if not found:
-        raise Unavailable("no GPU here has ECC memory")
-    return found
+    found = (_errors(gpu, at_s) for gpu in answering(host, whole=True))
+    judged = tuple(gpu for gpu in found if gpu.enabled is False or gpu.uncorrected is not None)
+    if not judged:
+        raise Unavailable("no GPU here counts memory errors")
+    return judged
 
 
 def _errors(gpu: Gpu, at_s: float) -> Errors:
@@ -51,7 +52,7 @@ def _errors(gpu: Gpu, at_s: float) -> Errors:
         gpu.pci,
         gpu.uuid,
         at_s,
-        None if enabled is None else bool(enabled),
+        bool(enabled) if enabled is not None else None,
         number(gpu, "ecc_uncorrected_volatile"),
         number(gpu, "ecc_corrected_volatile"),
         None if parity is None and secded is None else (parity or 0) + (secded or 0),

@@ -27,10 +27,12 @@ def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
     return gpus
 
 
-def number(gpu: Gpu, fact: str) -> int | None:
-    """A fact that is a whole number and not negative; None where NVML does not know it or says something else."""
+def number(gpu: Gpu, fact: str, least: int = 0) -> int | None:
+    """A fact as a whole number; None where NVML does not know it. Raises ValueError for what cannot be one."""
     value = gpu.facts.get(fact)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
+        return value
+    raise ValueError(f"{gpu.pci}: {fact}: expected a whole number from {least} on, got {value!r}")
 
 
 def increase(before: int | None, now: int | None) -> int:

@@ -43,8 +43,9 @@ def read(host: Host) -> tuple[Heat, ...]:
 def _heat(gpu: Gpu) -> Heat | None:
     now, slowdown = number(gpu, "temperature_c"), number(gpu, "temperature_slowdown_c")
     memory, memory_max = number(gpu, "memory_temperature_c"), number(gpu, "temperature_memory_max_c")
-    told = gpu.facts.get("temperature_margin_c")  # signed: it may be beyond
-    margin = told if isinstance(told, int) else slowdown - now if slowdown and now is not None else None
+    margin = number(gpu, "temperature_margin_c", least=-1000)  # it may be beyond
+    if margin is None and slowdown and now is not None:
+        margin = slowdown - now
     memory_margin = memory_max - memory if memory and memory_max else None
     if margin is None and memory_margin is None:
         return None

@@ -1,0 +1,120 @@
+"""Memory errors as NVML counts them."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodetriage.checks.gpu_ecc import Errors, Policy, clears, judge, remember
+from nodetriage.checks.model import Severity
+
+CLEAN = Errors("0000:1b:00.0", "GPU-1", 1000.0, True, 0, 0, 0, False)
+HIGH, LOW, WARNING = Severity.HIGH, Severity.LOW, Severity.WARNING
+
+
+def found(now: Errors, before: Errors | None, policy: Policy | None = None) -> dict[str, Severity]:
+    earlier = (before,) if before else None
+    return {f.fault: f.severity for f in judge((now,), earlier, policy or Policy())}
+
+
+def later(**fields: object) -> Errors:
+    return replace(CLEAN, at_s=1300.0, **fields)  # type: ignore[arg-type]
+
+
+def test_an_uncorrectable_error_since_the_last_look_is_high() -> None:
+    assert found(later(uncorrected=1), CLEAN) == {"gpu_ecc_uncorrected": HIGH}
+
+
+def test_uncorrectable_errors_from_before_the_first_look_are_milder_and_reported_once() -> None:
+    old = replace(CLEAN, uncorrected=3)
+
+    assert found(old, None) == {"gpu_ecc_uncorrected": LOW}
+    assert found(replace(old, at_s=1300.0), old) == {}
+
+
+def test_a_gpu_reset_zeroes_the_counters_and_what_they_show_then_is_new() -> None:
+    worn = replace(CLEAN, uncorrected=7, corrected=900)
+
+    assert found(later(uncorrected=0, corrected=2), worn) == {}
+    assert found(later(uncorrected=1), worn) == {"gpu_ecc_uncorrected": HIGH}
+
+
+def test_a_reset_takes_back_what_was_held() -> None:
+    worn = replace(CLEAN, uncorrected=7)
+
+    assert list(clears((later(),), (worn,))) == [(CLEAN.pci, "gpu_ecc_uncorrected")]
+    assert list(clears((later(uncorrected=7),), (worn,))) == []
+    assert list(clears((later(uncorrected=None),), (worn,))) == []
+
+
+def test_counters_belong_to_a_uuid_and_not_to_a_slot() -> None:
+    other_board = replace(CLEAN, uuid="GPU-2", at_s=1300.0, uncorrected=5)
+
+    assert found(other_board, CLEAN) == {"gpu_ecc_uncorrected": LOW}  # its first look
+
+
+def test_sram_errors_are_told_apart_and_the_threshold_flag_is_high_for_as_long_as_it_is_set() -> None:
+    (finding,) = judge((later(uncorrected=2, sram_uncorrected=2),), (CLEAN,), Policy())
+
+    assert finding.evidence["memory"] == "SRAM"
+    flagged = later(sram_threshold=True)
+    assert found(flagged, flagged) == {"gpu_sram_threshold": HIGH}
+
+
+@pytest.mark.parametrize(
+    ("corrected", "after_s", "fault"),
+    [(84, 300, True), (83, 300, False), (1, 0.5, False), (2000, 7200, False), (2001, 7200, True)],
+)
+def test_corrected_errors_count_by_their_rate_and_a_single_one_is_none(
+    corrected: int, after_s: float, fault: bool
+) -> None:
+    now = replace(CLEAN, at_s=CLEAN.at_s + after_s, corrected=corrected)
+
+    assert found(now, CLEAN) == ({"gpu_ecc_corrected_rate": WARNING} if fault else {})
+
+
+def test_many_corrected_errors_of_long_ago_are_no_rate() -> None:
+    worn = replace(CLEAN, corrected=10_000_000)
+
+    assert found(worn, None) == {}
+    assert found(replace(worn, at_s=1300.0), worn) == {}
+
+
+def test_ecc_that_is_off_is_a_fault_only_where_it_is_expected() -> None:
+    off = replace(CLEAN, enabled=False, uncorrected=None, corrected=None, sram_uncorrected=None, sram_threshold=None)
+
+    assert found(off, None) == {}
+    assert found(off, None, Policy(expect_ecc=True)) == {"gpu_ecc_off": LOW}
+
+
+def test_a_gpu_that_is_silent_for_a_round_keeps_its_counts() -> None:
+    other = replace(CLEAN, uuid="GPU-2", pci="0000:43:00.0")
+    kept = remember((CLEAN, other), (replace(other, at_s=1300.0),))
+
+    assert {gpu.uuid for gpu in kept} == {"GPU-1", "GPU-2"}
+    assert [f.fault for f in judge((later(uncorrected=1),), kept, Policy())] == ["gpu_ecc_uncorrected"]
+
+
+counts = st.one_of(st.none(), st.integers(0, 1 << 64))
+errors = st.builds(
+    Errors,
+    st.just("0000:1b:00.0"),
+    st.sampled_from(("GPU-1", "GPU-2")),
+    st.floats(0, 1e9),
+    st.one_of(st.none(), st.booleans()),
+    counts,
+    counts,
+    counts,
+    st.one_of(st.none(), st.booleans()),
+)
+
+
+@given(st.lists(st.lists(errors, max_size=3).map(tuple), min_size=2, max_size=5))
+def test_whatever_the_counters_do_judging_never_fails_and_equal_counts_are_no_news(history: list[tuple]) -> None:
+    memory = None
+    for now in history:
+        list(judge(now, memory, Policy()))
+        memory = remember(memory, now)
+    again = [f.fault for f in judge(memory, memory, Policy())]
+    assert set(again) <= {"gpu_sram_threshold"}
