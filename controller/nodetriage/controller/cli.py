@@ -17,6 +17,7 @@ OWN = (
     "nodetriage.controller.cli_daemon",
     "nodetriage.controller.cli_nodes",
     "nodetriage.controller.cli_events",
+    "nodetriage.controller.cli_operator",
     "nodetriage.controller.cli_pki",
 )
 FURTHER = ("nodetriage.analysis.cli",)

@@ -1,11 +1,13 @@
 """The controller's settings: frozen values from controller.toml and controller.d/*.toml, strictly."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+from nodetriage.controller import topology
 from nodetriage.controller.admission import AdmissionSettings
 from nodetriage.controller.database import sqlite_url
 from nodetriage.controller.pki import PkiSettings
@@ -22,6 +24,8 @@ class Controller:
 
     listen: str = "127.0.0.1:7443"  # HOST:PORT or unix:PATH
     state_dir: Path = Path("/var/lib/nodetriage-controller")  # the history; one controller a folder
+    run_dir: Path = Path()  # of operator.sock, through which nodetriagectl gives orders; empty: state_dir
+    topology: Path | None = None  # what nodes share; none: topology.toml beside controller.toml, if there is one
     database: str = ""  # postgresql://HOST/NAME; empty: history.sqlite in state_dir
     heartbeat_every_s: float = 5.0  # told to every agent; 0 leaves each to its own setting
     missed_heartbeats: int = 6  # in a row, before a node counts as silent
@@ -69,6 +73,15 @@ class ControllerSettings:
     def database_url(self) -> str:
         return self.controller.database or sqlite_url(self.controller.state_dir)
 
+    @property
+    def run_dir(self) -> Path:
+        own = self.controller
+        return own.run_dir if own.run_dir != Path() else own.state_dir
+
+    def load_topology(self) -> Mapping[str, tuple[str, ...]]:
+        """Raises ConfigError."""
+        return topology.load(self.controller.topology) if self.controller.topology else {}
+
     def load_policy(self) -> Policy:
         """Raises ConfigError."""
         return load_policy(self.policy.file) if self.policy.file else shipped_policy()
@@ -90,13 +103,16 @@ def load(path: Path) -> ControllerSettings:
             settings = replace_from(ControllerSettings, settings, load_toml(file), str(file))
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from error
-    return dataclasses.replace(settings, policy=PolicyFile(_policy_file(settings.policy.file, path.parent)))
+    shared = _beside(settings.controller.topology, path.parent, "topology.toml")
+    controller = dataclasses.replace(settings.controller, topology=shared)
+    policy = PolicyFile(_beside(settings.policy.file, path.parent, "policy.toml"))
+    return dataclasses.replace(settings, controller=controller, policy=policy)
 
 
-def _policy_file(named: Path | None, folder: Path) -> Path | None:
+def _beside(named: Path | None, folder: Path, default: str) -> Path | None:
     if named is not None:
         return folder / named
-    beside = folder / "policy.toml"
+    beside = folder / default
     return beside if beside.exists() else None
 
 

@@ -19,6 +19,7 @@ from nodetriage.controller.brain import Brain
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.database import open_database
 from nodetriage.controller.freshness import Freshness
+from nodetriage.controller.operator import OperatorListener, OperatorService
 from nodetriage.controller.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.store import Store, StoreError
 from nodetriage.service import log
@@ -36,6 +37,7 @@ def run(path: Path) -> int:
     """Runs until SIGTERM or SIGINT. Raises ConfigError where it cannot start, StoreError where the database cannot."""
     settings = config.load(path)
     settings.load_policy()
+    settings.load_topology()
     lines = log.set_up()
     try:
         with _only_one(settings.controller.state_dir):
@@ -83,8 +85,14 @@ class Daemon:
         )
         self._server = NodeHealthServer(self._store, self._freshness, serving)
         self._brain = Brain(
-            self._store, settings.new_scheduler(), settings.load_policy(), scan_s=settings.scheduler.scan_every_s
+            self._store,
+            settings.new_scheduler(),
+            settings.load_policy(),
+            scan_s=settings.scheduler.scan_every_s,
+            places=settings.load_topology(),
         )
+        orders = OperatorService(self._brain, self._server.command, self._store)
+        self._operators = OperatorListener(settings.run_dir, orders)
 
     async def run(self) -> int:
         """0 after a stop that was asked for, 1 where a part failed (systemd starts the controller again)."""
@@ -96,12 +104,14 @@ class Daemon:
             await self._store.open()
             self._store.on_events(lambda _: self._brain.notify())
             await self._server.start()
+            await self._operators.start()
             self._notify.ready(f"listening on {self._settings.controller.listen}")
             return await self._until_stopped(
                 self._brain.run(), self._save_seen(), self._tell_silence(), self._stay_alive()
             )
         finally:
             self._notify.stopping()
+            await self._operators.stop()
             await self._server.stop()
             with contextlib.suppress(StoreError):
                 await self._store.record_seen(self._freshness.take_unsaved())
@@ -155,6 +165,8 @@ class Daemon:
                 _log.warning("nodes silent", count=len(fell), nodes=fell[:20], longer_than_s=limit_s)
             if back := sorted(before - silent):
                 _log.info("nodes heard again", count=len(back), nodes=back[:20])
+            if fell or back:
+                await self._brain.contact(fell, back)
             before = silent
 
     async def _stay_alive(self) -> None:

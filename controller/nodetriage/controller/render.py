@@ -97,6 +97,14 @@ def transition_table(records: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
+def plain_table(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> Table:
+    """The named values of each record, severities in colour."""
+    table = _table(*columns)
+    for record in records:
+        table.add_row(*(_severity(record[c]) if c == "severity" else escape(str(record[c])) for c in columns))
+    return table
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anodetriage/v1/health.proto\x12\rnodetriage.v1\"\xc9\x01\n\x0c\x41gentMessage\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.nodetriage.v1.HelloH\x00\x12+\n\x06\x65vents\x18\x02 \x01(\x0b\x32\x19.nodetriage.v1.EventBatchH\x00\x12-\n\theartbeat\x18\x03 \x01(\x0b\x32\x18.nodetriage.v1.HeartbeatH\x00\x12.\n\x06result\x18\x04 \x01(\x0b\x32\x1c.nodetriage.v1.CommandResultH\x00\x42\x06\n\x04\x62ody\"\x94\x01\n\x11\x43ontrollerMessage\x12)\n\x07welcome\x18\x01 \x01(\x0b\x32\x16.nodetriage.v1.WelcomeH\x00\x12!\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x12.nodetriage.v1.AckH\x00\x12)\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x16.nodetriage.v1.CommandH\x00\x42\x06\n\x04\x62ody\"x\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x15\n\ragent_version\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\t\x12\x16\n\x0eunacked_events\x18\x06 \x01(\x04\"j\n\x07Welcome\x12\x1a\n\x12\x63ontroller_version\x18\x01 \x01(\t\x12\x1a\n\x12heartbeat_every_ms\x18\x02 \x01(\r\x12\'\n\x06stored\x18\x03 \x03(\x0b\x32\x17.nodetriage.v1.SeqRange\"2\n\nEventBatch\x12$\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x14.nodetriage.v1.Event\"\x87\x03\n\x05\x45vent\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\nat_unix_us\x18\x03 \x01(\x10\x12\x12\n\nat_boot_us\x18\x04 \x01(\x06\x12&\n\x04kind\x18\x05 \x01(\x0e\x32\x18.nodetriage.v1.EventKind\x12\r\n\x05\x63heck\x18\x06 \x01(\t\x12\x0c\n\x04part\x18\x07 \x01(\t\x12\r\n\x05\x66\x61ult\x18\x08 \x01(\t\x12)\n\x08severity\x18\t \x01(\x0e\x32\x17.nodetriage.v1.Severity\x12\'\n\x07outcome\x18\n \x01(\x0e\x32\x16.nodetriage.v1.Outcome\x12\x34\n\x08\x65vidence\x18\x0b \x03(\x0b\x32\".nodetriage.v1.Event.EvidenceEntry\x12\x13\n\x0boccurrences\x18\x0c \x01(\r\x1a\x45\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.nodetriage.v1.Value:\x02\x38\x01\"P\n\x05Value\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0f\n\x05whole\x18\x02 \x01(\x12H\x00\x12\x0e\n\x04real\x18\x03 \x01(\x01H\x00\x12\x0e\n\x04\x66lag\x18\x04 \x01(\x08H\x00\x42\x06\n\x04kind\"@\n\x08SeqRange\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\t\x12\x11\n\tfirst_seq\x18\x02 \x01(\x04\x12\x10\n\x08last_seq\x18\x03 \x01(\x04\".\n\x03\x41\x63k\x12\'\n\x06ranges\x18\x01 \x03(\x0b\x32\x17.nodetriage.v1.SeqRange\"\xb9\x01\n\tHeartbeat\x12\x12\n\nat_unix_us\x18\x01 \x01(\x10\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12)\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x19.nodetriage.v1.CheckState\x12\x19\n\x11\x61\x62\x61ndoned_workers\x18\x04 \x01(\r\x12\x16\n\x0espooled_events\x18\x05 \x01(\x04\x12)\n\x05ports\x18\x06 \x03(\x0b\x32\x1a.nodetriage.v1.PortTraffic\"T\n\nCheckState\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.nodetriage.v1.Outcome\x12\x0e\n\x06\x61ge_ms\x18\x03 \x01(\r\"?\n\x0bPortTraffic\x12\x0c\n\x04port\x18\x01 \x01(\t\x12\x10\n\x08rx_bytes\x18\x02 \x01(\x04\x12\x10\n\x08tx_bytes\x18\x03 \x01(\x04\"r\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\'\n\x03run\x18\x02 \x01(\x0b\x32\x18.nodetriage.v1.RunChecksH\x00\x12*\n\x05\x63lear\x18\x03 \x01(\x0b\x32\x19.nodetriage.v1.ClearFaultH\x00\x42\x06\n\x04\x62ody\"\x1b\n\tRunChecks\x12\x0e\n\x06\x63hecks\x18\x01 \x03(\t\"G\n\nClearFault\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\x0c\n\x04part\x18\x02 \x01(\t\x12\r\n\x05\x66\x61ult\x18\x03 \x01(\t\x12\r\n\x05\x61\x63tor\x18\x04 \x01(\t\":\n\rCommandResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x82\x01\n\x0cWatchRequest\x12\x14\n\x0c\x61\x66ter_cursor\x18\x01 \x01(\x04\x12\r\n\x05nodes\x18\x02 \x03(\t\x12\x0e\n\x06\x66\x61ults\x18\x03 \x03(\t\x12-\n\x0cmin_severity\x18\x04 \x01(\x0e\x32\x17.nodetriage.v1.Severity\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\"k\n\x0cWatchedEvent\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x18\n\x10received_unix_us\x18\x03 \x01(\x10\x12#\n\x05\x65vent\x18\x04 \x01(\x0b\x32\x14.nodetriage.v1.Event*\xf0\x01\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45VENT_KIND_RAISED\x10\x01\x12\x16\n\x12\x45VENT_KIND_CHANGED\x10\x02\x12\x17\n\x13\x45VENT_KIND_REPEATED\x10\x03\x12\x16\n\x12\x45VENT_KIND_CLEARED\x10\x04\x12\x16\n\x12\x45VENT_KIND_OUTCOME\x10\x05\x12\x1c\n\x18\x45VENT_KIND_AGENT_STARTED\x10\x06\x12\x1c\n\x18\x45VENT_KIND_AGENT_STOPPED\x10\x07\x12\x13\n\x0f\x45VENT_KIND_LOST\x10\x08*r\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n\rSEVERITY_INFO\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\x12\x10\n\x0cSEVERITY_LOW\x10\x03\x12\x11\n\rSEVERITY_HIGH\x10\x04*\x83\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x14\n\x10OUTCOME_FINDINGS\x10\x02\x12\x13\n\x0fOUTCOME_SKIPPED\x10\x03\x12\x12\n\x0eOUTCOME_BROKEN\x10\x04\x12\x10\n\x0cOUTCOME_HUNG\x10\x05\x32\x9f\x01\n\nNodeHealth\x12L\n\x07\x43onnect\x12\x1b.nodetriage.v1.AgentMessage\x1a .nodetriage.v1.ControllerMessage(\x01\x30\x01\x12\x43\n\x05Watch\x12\x1b.nodetriage.v1.WatchRequest\x1a\x1b.nodetriage.v1.WatchedEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anodetriage/v1/health.proto\x12\rnodetriage.v1\"\xc9\x01\n\x0c\x41gentMessage\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.nodetriage.v1.HelloH\x00\x12+\n\x06\x65vents\x18\x02 \x01(\x0b\x32\x19.nodetriage.v1.EventBatchH\x00\x12-\n\theartbeat\x18\x03 \x01(\x0b\x32\x18.nodetriage.v1.HeartbeatH\x00\x12.\n\x06result\x18\x04 \x01(\x0b\x32\x1c.nodetriage.v1.CommandResultH\x00\x42\x06\n\x04\x62ody\"\x94\x01\n\x11\x43ontrollerMessage\x12)\n\x07welcome\x18\x01 \x01(\x0b\x32\x16.nodetriage.v1.WelcomeH\x00\x12!\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x12.nodetriage.v1.AckH\x00\x12)\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x16.nodetriage.v1.CommandH\x00\x42\x06\n\x04\x62ody\"x\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x15\n\ragent_version\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\t\x12\x16\n\x0eunacked_events\x18\x06 \x01(\x04\"j\n\x07Welcome\x12\x1a\n\x12\x63ontroller_version\x18\x01 \x01(\t\x12\x1a\n\x12heartbeat_every_ms\x18\x02 \x01(\r\x12\'\n\x06stored\x18\x03 \x03(\x0b\x32\x17.nodetriage.v1.SeqRange\"2\n\nEventBatch\x12$\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x14.nodetriage.v1.Event\"\x87\x03\n\x05\x45vent\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\nat_unix_us\x18\x03 \x01(\x10\x12\x12\n\nat_boot_us\x18\x04 \x01(\x06\x12&\n\x04kind\x18\x05 \x01(\x0e\x32\x18.nodetriage.v1.EventKind\x12\r\n\x05\x63heck\x18\x06 \x01(\t\x12\x0c\n\x04part\x18\x07 \x01(\t\x12\r\n\x05\x66\x61ult\x18\x08 \x01(\t\x12)\n\x08severity\x18\t \x01(\x0e\x32\x17.nodetriage.v1.Severity\x12\'\n\x07outcome\x18\n \x01(\x0e\x32\x16.nodetriage.v1.Outcome\x12\x34\n\x08\x65vidence\x18\x0b \x03(\x0b\x32\".nodetriage.v1.Event.EvidenceEntry\x12\x13\n\x0boccurrences\x18\x0c \x01(\r\x1a\x45\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.nodetriage.v1.Value:\x02\x38\x01\"P\n\x05Value\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0f\n\x05whole\x18\x02 \x01(\x12H\x00\x12\x0e\n\x04real\x18\x03 \x01(\x01H\x00\x12\x0e\n\x04\x66lag\x18\x04 \x01(\x08H\x00\x42\x06\n\x04kind\"@\n\x08SeqRange\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\t\x12\x11\n\tfirst_seq\x18\x02 \x01(\x04\x12\x10\n\x08last_seq\x18\x03 \x01(\x04\".\n\x03\x41\x63k\x12\'\n\x06ranges\x18\x01 \x03(\x0b\x32\x17.nodetriage.v1.SeqRange\"\xca\x01\n\tHeartbeat\x12\x12\n\nat_unix_us\x18\x01 \x01(\x10\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12)\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x19.nodetriage.v1.CheckState\x12\x19\n\x11\x61\x62\x61ndoned_workers\x18\x04 \x01(\r\x12\x16\n\x0espooled_events\x18\x05 \x01(\x04\x12)\n\x05ports\x18\x06 \x03(\x0b\x32\x1a.nodetriage.v1.PortTraffic\x12\x0f\n\x07partial\x18\x07 \x01(\x08\"T\n\nCheckState\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\'\n\x07outcome\x18\x02 \x01(\x0e\x32\x16.nodetriage.v1.Outcome\x12\x0e\n\x06\x61ge_ms\x18\x03 \x01(\r\"O\n\x0bPortTraffic\x12\x0c\n\x04port\x18\x01 \x01(\t\x12\x10\n\x08rx_bytes\x18\x02 \x01(\x04\x12\x10\n\x08tx_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x61ge_ms\x18\x04 \x01(\r\"r\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\'\n\x03run\x18\x02 \x01(\x0b\x32\x18.nodetriage.v1.RunChecksH\x00\x12*\n\x05\x63lear\x18\x03 \x01(\x0b\x32\x19.nodetriage.v1.ClearFaultH\x00\x42\x06\n\x04\x62ody\"\x1b\n\tRunChecks\x12\x0e\n\x06\x63hecks\x18\x01 \x03(\t\"G\n\nClearFault\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\x0c\n\x04part\x18\x02 \x01(\t\x12\r\n\x05\x66\x61ult\x18\x03 \x01(\t\x12\r\n\x05\x61\x63tor\x18\x04 \x01(\t\":\n\rCommandResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x82\x01\n\x0cWatchRequest\x12\x14\n\x0c\x61\x66ter_cursor\x18\x01 \x01(\x04\x12\r\n\x05nodes\x18\x02 \x03(\t\x12\x0e\n\x06\x66\x61ults\x18\x03 \x03(\t\x12-\n\x0cmin_severity\x18\x04 \x01(\x0e\x32\x17.nodetriage.v1.Severity\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\"k\n\x0cWatchedEvent\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x18\n\x10received_unix_us\x18\x03 \x01(\x10\x12#\n\x05\x65vent\x18\x04 \x01(\x0b\x32\x14.nodetriage.v1.Event\"\"\n\x05\x41\x63tor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\r\"C\n\x0eUndrainRequest\x12#\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32\x14.nodetriage.v1.Actor\x12\x0c\n\x04node\x18\x02 \x01(\t\"c\n\x12MaintenanceRequest\x12#\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32\x14.nodetriage.v1.Actor\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\n\n\x02on\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"J\n\x13\x43loseBreakerRequest\x12#\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32\x14.nodetriage.v1.Actor\x12\x0e\n\x06reason\x18\x02 \x01(\t\"p\n\x11\x43learFaultRequest\x12#\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32\x14.nodetriage.v1.Actor\x12\x0c\n\x04node\x18\x02 \x01(\t\x12(\n\x05\x66\x61ult\x18\x03 \x01(\x0b\x32\x19.nodetriage.v1.ClearFault\"l\n\x10RunChecksRequest\x12#\n\x05\x61\x63tor\x18\x01 \x01(\x0b\x32\x14.nodetriage.v1.Actor\x12\x0c\n\x04node\x18\x02 \x01(\t\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.nodetriage.v1.RunChecks\".\n\rOperatorReply\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t*\xf0\x01\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45VENT_KIND_RAISED\x10\x01\x12\x16\n\x12\x45VENT_KIND_CHANGED\x10\x02\x12\x17\n\x13\x45VENT_KIND_REPEATED\x10\x03\x12\x16\n\x12\x45VENT_KIND_CLEARED\x10\x04\x12\x16\n\x12\x45VENT_KIND_OUTCOME\x10\x05\x12\x1c\n\x18\x45VENT_KIND_AGENT_STARTED\x10\x06\x12\x1c\n\x18\x45VENT_KIND_AGENT_STOPPED\x10\x07\x12\x13\n\x0f\x45VENT_KIND_LOST\x10\x08*r\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n\rSEVERITY_INFO\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\x12\x10\n\x0cSEVERITY_LOW\x10\x03\x12\x11\n\rSEVERITY_HIGH\x10\x04*\x83\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x14\n\x10OUTCOME_FINDINGS\x10\x02\x12\x13\n\x0fOUTCOME_SKIPPED\x10\x03\x12\x12\n\x0eOUTCOME_BROKEN\x10\x04\x12\x10\n\x0cOUTCOME_HUNG\x10\x05\x32\x9f\x01\n\nNodeHealth\x12L\n\x07\x43onnect\x12\x1b.nodetriage.v1.AgentMessage\x1a .nodetriage.v1.ControllerMessage(\x01\x30\x01\x12\x43\n\x05Watch\x12\x1b.nodetriage.v1.WatchRequest\x1a\x1b.nodetriage.v1.WatchedEvent0\x01\x32\x91\x03\n\x08Operator\x12\x46\n\x07Undrain\x12\x1d.nodetriage.v1.UndrainRequest\x1a\x1c.nodetriage.v1.OperatorReply\x12Q\n\x0eSetMaintenance\x12!.nodetriage.v1.MaintenanceRequest\x1a\x1c.nodetriage.v1.OperatorReply\x12P\n\x0c\x43loseBreaker\x12\".nodetriage.v1.CloseBreakerRequest\x1a\x1c.nodetriage.v1.OperatorReply\x12L\n\nClearFault\x12 .nodetriage.v1.ClearFaultRequest\x1a\x1c.nodetriage.v1.OperatorReply\x12J\n\tRunChecks\x12\x1f.nodetriage.v1.RunChecksRequest\x1a\x1c.nodetriage.v1.OperatorReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +33,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EVENT_EVIDENCEENTRY']._loaded_options = None
   _globals['_EVENT_EVIDENCEENTRY']._serialized_options = b'8\001'
-  _globals['_EVENTKIND']._serialized_start=2132
-  _globals['_EVENTKIND']._serialized_end=2372
-  _globals['_SEVERITY']._serialized_start=2374
-  _globals['_SEVERITY']._serialized_end=2488
-  _globals['_OUTCOME']._serialized_start=2491
-  _globals['_OUTCOME']._serialized_end=2622
+  _globals['_EVENTKIND']._serialized_start=2719
+  _globals['_EVENTKIND']._serialized_end=2959
+  _globals['_SEVERITY']._serialized_start=2961
+  _globals['_SEVERITY']._serialized_end=3075
+  _globals['_OUTCOME']._serialized_start=3078
+  _globals['_OUTCOME']._serialized_end=3209
   _globals['_AGENTMESSAGE']._serialized_start=46
   _globals['_AGENTMESSAGE']._serialized_end=247
   _globals['_CONTROLLERMESSAGE']._serialized_start=250
@@ -60,23 +60,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACK']._serialized_start=1224
   _globals['_ACK']._serialized_end=1270
   _globals['_HEARTBEAT']._serialized_start=1273
-  _globals['_HEARTBEAT']._serialized_end=1458
-  _globals['_CHECKSTATE']._serialized_start=1460
-  _globals['_CHECKSTATE']._serialized_end=1544
-  _globals['_PORTTRAFFIC']._serialized_start=1546
-  _globals['_PORTTRAFFIC']._serialized_end=1609
-  _globals['_COMMAND']._serialized_start=1611
-  _globals['_COMMAND']._serialized_end=1725
-  _globals['_RUNCHECKS']._serialized_start=1727
-  _globals['_RUNCHECKS']._serialized_end=1754
-  _globals['_CLEARFAULT']._serialized_start=1756
-  _globals['_CLEARFAULT']._serialized_end=1827
-  _globals['_COMMANDRESULT']._serialized_start=1829
-  _globals['_COMMANDRESULT']._serialized_end=1887
-  _globals['_WATCHREQUEST']._serialized_start=1890
-  _globals['_WATCHREQUEST']._serialized_end=2020
-  _globals['_WATCHEDEVENT']._serialized_start=2022
-  _globals['_WATCHEDEVENT']._serialized_end=2129
-  _globals['_NODEHEALTH']._serialized_start=2625
-  _globals['_NODEHEALTH']._serialized_end=2784
+  _globals['_HEARTBEAT']._serialized_end=1475
+  _globals['_CHECKSTATE']._serialized_start=1477
+  _globals['_CHECKSTATE']._serialized_end=1561
+  _globals['_PORTTRAFFIC']._serialized_start=1563
+  _globals['_PORTTRAFFIC']._serialized_end=1642
+  _globals['_COMMAND']._serialized_start=1644
+  _globals['_COMMAND']._serialized_end=1758
+  _globals['_RUNCHECKS']._serialized_start=1760
+  _globals['_RUNCHECKS']._serialized_end=1787
+  _globals['_CLEARFAULT']._serialized_start=1789
+  _globals['_CLEARFAULT']._serialized_end=1860
+  _globals['_COMMANDRESULT']._serialized_start=1862
+  _globals['_COMMANDRESULT']._serialized_end=1920
+  _globals['_WATCHREQUEST']._serialized_start=1923
+  _globals['_WATCHREQUEST']._serialized_end=2053
+  _globals['_WATCHEDEVENT']._serialized_start=2055
+  _globals['_WATCHEDEVENT']._serialized_end=2162
+  _globals['_ACTOR']._serialized_start=2164
+  _globals['_ACTOR']._serialized_end=2198
+  _globals['_UNDRAINREQUEST']._serialized_start=2200
+  _globals['_UNDRAINREQUEST']._serialized_end=2267
+  _globals['_MAINTENANCEREQUEST']._serialized_start=2269
+  _globals['_MAINTENANCEREQUEST']._serialized_end=2368
+  _globals['_CLOSEBREAKERREQUEST']._serialized_start=2370
+  _globals['_CLOSEBREAKERREQUEST']._serialized_end=2444
+  _globals['_CLEARFAULTREQUEST']._serialized_start=2446
+  _globals['_CLEARFAULTREQUEST']._serialized_end=2558
+  _globals['_RUNCHECKSREQUEST']._serialized_start=2560
+  _globals['_RUNCHECKSREQUEST']._serialized_end=2668
+  _globals['_OPERATORREPLY']._serialized_start=2670
+  _globals['_OPERATORREPLY']._serialized_end=2716
+  _globals['_NODEHEALTH']._serialized_start=3212
+  _globals['_NODEHEALTH']._serialized_end=3371
+  _globals['_OPERATOR']._serialized_start=3374
+  _globals['_OPERATOR']._serialized_end=3775
 # @@protoc_insertion_point(module_scope)

@@ -174,20 +174,22 @@ class Ack(_message.Message):
     def __init__(self, ranges: _Optional[_Iterable[_Union[SeqRange, _Mapping]]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("at_unix_us", "boot_id", "checks", "abandoned_workers", "spooled_events", "ports")
+    __slots__ = ("at_unix_us", "boot_id", "checks", "abandoned_workers", "spooled_events", "ports", "partial")
     AT_UNIX_US_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKS_FIELD_NUMBER: _ClassVar[int]
     ABANDONED_WORKERS_FIELD_NUMBER: _ClassVar[int]
     SPOOLED_EVENTS_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     at_unix_us: int
     boot_id: str
     checks: _containers.RepeatedCompositeFieldContainer[CheckState]
     abandoned_workers: int
     spooled_events: int
     ports: _containers.RepeatedCompositeFieldContainer[PortTraffic]
-    def __init__(self, at_unix_us: _Optional[int] = ..., boot_id: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[CheckState, _Mapping]]] = ..., abandoned_workers: _Optional[int] = ..., spooled_events: _Optional[int] = ..., ports: _Optional[_Iterable[_Union[PortTraffic, _Mapping]]] = ...) -> None: ...
+    partial: bool
+    def __init__(self, at_unix_us: _Optional[int] = ..., boot_id: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[CheckState, _Mapping]]] = ..., abandoned_workers: _Optional[int] = ..., spooled_events: _Optional[int] = ..., ports: _Optional[_Iterable[_Union[PortTraffic, _Mapping]]] = ..., partial: _Optional[bool] = ...) -> None: ...
 
 class CheckState(_message.Message):
     __slots__ = ("check", "outcome", "age_ms")
@@ -200,14 +202,16 @@ class CheckState(_message.Message):
     def __init__(self, check: _Optional[str] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class PortTraffic(_message.Message):
-    __slots__ = ("port", "rx_bytes", "tx_bytes")
+    __slots__ = ("port", "rx_bytes", "tx_bytes", "age_ms")
     PORT_FIELD_NUMBER: _ClassVar[int]
     RX_BYTES_FIELD_NUMBER: _ClassVar[int]
     TX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
     port: str
     rx_bytes: int
     tx_bytes: int
-    def __init__(self, port: _Optional[str] = ..., rx_bytes: _Optional[int] = ..., tx_bytes: _Optional[int] = ...) -> None: ...
+    age_ms: int
+    def __init__(self, port: _Optional[str] = ..., rx_bytes: _Optional[int] = ..., tx_bytes: _Optional[int] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("id", "run", "clear")
@@ -272,3 +276,67 @@ class WatchedEvent(_message.Message):
     received_unix_us: int
     event: Event
     def __init__(self, cursor: _Optional[int] = ..., node: _Optional[str] = ..., received_unix_us: _Optional[int] = ..., event: _Optional[_Union[Event, _Mapping]] = ...) -> None: ...
+
+class Actor(_message.Message):
+    __slots__ = ("name", "uid")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    uid: int
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[int] = ...) -> None: ...
+
+class UndrainRequest(_message.Message):
+    __slots__ = ("actor", "node")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    node: str
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ...) -> None: ...
+
+class MaintenanceRequest(_message.Message):
+    __slots__ = ("actor", "node", "on", "reason")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    node: str
+    on: bool
+    reason: str
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ..., on: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CloseBreakerRequest(_message.Message):
+    __slots__ = ("actor", "reason")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    reason: str
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ClearFaultRequest(_message.Message):
+    __slots__ = ("actor", "node", "fault")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    node: str
+    fault: ClearFault
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ..., fault: _Optional[_Union[ClearFault, _Mapping]] = ...) -> None: ...
+
+class RunChecksRequest(_message.Message):
+    __slots__ = ("actor", "node", "run")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    node: str
+    run: RunChecks
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ..., run: _Optional[_Union[RunChecks, _Mapping]] = ...) -> None: ...
+
+class OperatorReply(_message.Message):
+    __slots__ = ("done", "message")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    message: str
+    def __init__(self, done: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...

@@ -140,3 +140,252 @@ class NodeHealth:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class OperatorStub:
+    """What an operator asks of the controller. Each call is recorded with its actor, and answers in words.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Undrain = channel.unary_unary(
+                '/nodetriage.v1.Operator/Undrain',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.UndrainRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.SetMaintenance = channel.unary_unary(
+                '/nodetriage.v1.Operator/SetMaintenance',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.MaintenanceRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.CloseBreaker = channel.unary_unary(
+                '/nodetriage.v1.Operator/CloseBreaker',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.CloseBreakerRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.ClearFault = channel.unary_unary(
+                '/nodetriage.v1.Operator/ClearFault',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.ClearFaultRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.RunChecks = channel.unary_unary(
+                '/nodetriage.v1.Operator/RunChecks',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.RunChecksRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+
+
+class OperatorServicer:
+    """What an operator asks of the controller. Each call is recorded with its actor, and answers in words.
+    """
+
+    def Undrain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetMaintenance(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseBreaker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearFault(self, request, context):
+        """passed on to the node's agent
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunChecks(self, request, context):
+        """likewise
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_OperatorServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Undrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undrain,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.UndrainRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'SetMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMaintenance,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.MaintenanceRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'CloseBreaker': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseBreaker,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.CloseBreakerRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'ClearFault': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearFault,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.ClearFaultRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'RunChecks': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunChecks,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.RunChecksRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'nodetriage.v1.Operator', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('nodetriage.v1.Operator', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Operator:
+    """What an operator asks of the controller. Each call is recorded with its actor, and answers in words.
+    """
+
+    @staticmethod
+    def Undrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/Undrain',
+            nodetriage_dot_v1_dot_health__pb2.UndrainRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/SetMaintenance',
+            nodetriage_dot_v1_dot_health__pb2.MaintenanceRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseBreaker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/CloseBreaker',
+            nodetriage_dot_v1_dot_health__pb2.CloseBreakerRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearFault(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/ClearFault',
+            nodetriage_dot_v1_dot_health__pb2.ClearFaultRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunChecks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/RunChecks',
+            nodetriage_dot_v1_dot_health__pb2.RunChecksRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

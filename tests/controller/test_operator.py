@@ -1,0 +1,198 @@
+"""What an operator asks for: through a real socket, recorded with who asked, refused in words where it cannot be."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from fake_slurm import FakeSlurm
+from fleet_client import agent, event, serving
+from sqlalchemy import select
+
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller import operator, schema
+from nodetriage.controller.admission import Refused
+from nodetriage.controller.brain import Brain
+from nodetriage.controller.cli import main
+from nodetriage.controller.operator import OperatorListener, OperatorService
+from nodetriage.controller.rules import Limits, Policy
+from nodetriage.controller.server import NodeHealthServer
+from nodetriage.controller.state import NodeState
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2 as pb
+
+OLGA = pb.Actor(name="olga", uid=1000)
+ROOMY = Policy(brake=Limits(100, 100, 100, 100, 100))
+
+
+class Fleet:
+    def __init__(self, folder: Path, server: NodeHealthServer, store: Store, target: str, brain: Brain) -> None:
+        self.socket = folder / operator.SOCKET
+        self.server, self.store, self.target, self.brain = server, store, target, brain
+
+    async def ask(self, method: str, request: Any) -> pb.OperatorReply:
+        return await asyncio.to_thread(operator.ask, self.socket, method, request, 20)
+
+    async def ctl(self, *argv: str) -> int:
+        return await asyncio.to_thread(main, [*argv, "--socket", str(self.socket)])
+
+    async def log(self) -> list[tuple[Any, ...]]:
+        told = schema.operator_log.c
+        columns = select(told.actor, told.verb, told.node, told.reason, told.done, told.answer).order_by(told.id)
+        return [tuple(row) for row in await self.store.read(lambda c: c.execute(columns).all())]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 it is another task's state that changes
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def fleet(folder: Path, **options: Any) -> AsyncIterator[Fleet]:
+    run_dir = folder / ("deep" * 20) / "run"  # longer than a Unix socket's name may be
+    async with serving(folder) as (server, store, target):
+        brain = Brain(store, FakeSlurm("n1", "n2"), ROOMY, tick_s=0.05, scan_s=0.1)
+        store.on_events(lambda _: brain.notify())
+        listener = OperatorListener(run_dir, OperatorService(brain, server.command, store, **options))
+        await listener.start()
+        thinking = asyncio.create_task(brain.run())
+        try:
+            yield Fleet(run_dir, server, store, target, brain)
+        finally:
+            await listener.stop()
+            thinking.cancel()
+            await asyncio.gather(thinking, return_exceptions=True)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_the_socket_is_its_owners_alone_and_is_gone_after_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fleet(tmp_path) as there:
+            assert stat.S_IMODE(there.socket.stat().st_mode) == 0o600
+        assert not there.socket.exists()
+
+    run(main)
+
+
+def test_a_repaired_node_is_brought_back_and_one_that_is_not_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fleet(tmp_path) as there, agent(there.target) as stream:
+            await stream.hello("n1")
+            await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, fault="gpu_off_bus")])))
+            await there.until(lambda: (n := there.brain.state.nodes.get("n1")) and n.state is NodeState.DRAINED)
+            refused = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))
+            assert (refused.done, refused.message) == (False, "undrain n1 refused to olga: still there: gpu_off_bus")
+            cleared = event(2, fault="gpu_off_bus", kind=pb.EVENT_KIND_CLEARED)
+            await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[cleared])))
+            await there.until(lambda: not there.brain.state.nodes["n1"].open_findings)
+            assert (await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))).done
+            await there.until(lambda: there.brain.state.nodes["n1"].state is NodeState.HEALTHY)
+            nobody = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n9"))
+            assert "no agent of this name" in nobody.message
+            assert [(row[0], row[1], row[2], row[4]) for row in await there.log()] == [
+                ("olga", "undrain", "n1", 0),
+                ("olga", "undrain", "n1", 1),
+                ("olga", "undrain", "n9", 0),
+            ]
+
+    run(main)
+
+
+def test_the_agent_is_told_and_its_answer_comes_back(tmp_path: Path) -> None:
+    async def answer(stream: Any) -> pb.Command:
+        command: pb.Command = (await stream.next()).command
+        result = pb.CommandResult(id=command.id, done=True, message="cleared")
+        await stream.send(pb.AgentMessage(result=result))
+        return command
+
+    async def main() -> None:
+        async with fleet(tmp_path) as there, agent(there.target) as stream:
+            await stream.hello("n1")
+            asked = asyncio.ensure_future(there.ctl("clear", "n1", "gpu_xid", "GPU-1", "gpu_off_bus"))
+            command = await answer(stream)
+            assert (command.clear.part, command.clear.fault) == ("GPU-1", "gpu_off_bus")
+            assert command.clear.actor
+            assert await asked == 0
+            asked = asyncio.ensure_future(there.ctl("run-checks", "n1", "gpu_lost"))
+            assert list((await answer(stream)).run.checks) == ["gpu_lost"]
+            assert await asked == 0
+            assert await there.ctl("run-checks", "n2") == 1
+            *_, last = await there.log()
+            assert last[1:] == ("run-checks", "n2", "", 0, "n2: its agent is not connected")
+
+    run(main)
+
+
+def test_maintenance_and_the_breaker_go_through_the_same_door(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        async with fleet(tmp_path) as there, agent(there.target) as stream:
+            await stream.hello("n1")
+            await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, severity=pb.SEVERITY_INFO)])))
+            await there.until(lambda: "n1" in there.brain.state.nodes)
+            assert await there.ctl("maintenance", "n1", "on") == 78
+            assert await there.ctl("maintenance", "n1", "on", "--reason", "new fan") == 0
+            fact = there.brain.state.nodes["n1"].maintenance
+            assert fact is not None
+            assert (fact.reason, fact.source) == ("new fan", "operator")
+            kept = await there.store.read(lambda c: c.execute(select(schema.maintenance)).one())
+            assert (kept.node, kept.until_us, kept.reason) == ("n1", None, "new fan")
+            assert await there.ctl("maintenance", "n1", "off") == 0
+            kept = await there.store.read(lambda c: c.execute(select(schema.maintenance)).one())
+            assert kept.until_us > kept.since_us
+            assert await there.ctl("breaker", "close") == 78
+            assert await there.ctl("breaker", "close", "--reason", "all is well") == 1
+
+    run(main)
+    assert "the breaker is not open" in capsys.readouterr().err
+
+
+def test_who_may_not_is_sent_away_and_nothing_is_done(tmp_path: Path) -> None:
+    async def nobody(context: Any, actor: pb.Actor) -> str:
+        raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{actor.name} is no operator")
+
+    async def main() -> None:
+        async with fleet(tmp_path, require=nobody) as there:
+            with pytest.raises(ConnectionError, match="olga is no operator"):
+                await there.ask("CloseBreaker", pb.CloseBreakerRequest(actor=OLGA, reason="x"))
+            assert await there.log() == []
+
+    run(main)
+
+
+def test_where_no_controller_runs_the_answer_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undrain", "n1", "--socket", str(tmp_path / "none" / "operator.sock")]) == 3
+    assert main(["undrain", "n1", "--socket", str(tmp_path / "operator.sock")]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert all("does a controller run here" in line for line in said)
+
+
+def test_a_file_in_the_sockets_place_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / operator.SOCKET).write_text("mine")
+
+    async def main() -> None:
+        async with serving(tmp_path) as (server, store, _):
+            brain = Brain(store, FakeSlurm(), ROOMY)
+            listener = OperatorListener(tmp_path, OperatorService(brain, server.command, store))
+            with pytest.raises(ConfigError, match="is no socket"):
+                await listener.start()
+
+    run(main)
+    assert (tmp_path / operator.SOCKET).read_text() == "mine"
+
+
+def test_a_name_that_is_none_is_put_on_record_as_a_number() -> None:
+    named = asyncio.run(operator.trust_socket(None, pb.Actor(name="ol\x1b[ga\n" + "x" * 100, uid=7)))  # type: ignore[arg-type]
+    unnamed = asyncio.run(operator.trust_socket(None, pb.Actor(uid=7)))  # type: ignore[arg-type]
+    assert named.isprintable()
+    assert len(named) <= 64
+    assert unnamed == "uid 7"
