@@ -55,7 +55,7 @@ class Attributed:
     """`ends`: one row for each run that ended in one of the settings' states.
 
       run, job_id, attempt, state, start_at, end_at, run_s, gpu_h, gpus, node_count, verdict,
-      category, fault, check, node (of the primary cause), domains (bits of taxonomy.DOMAINS that remain),
+      category, fault, check, node, lasts (of the primary cause), domains (bits of taxonomy.DOMAINS that remain),
       blamed (nodes), shared (the primary fault is on many of the job's nodes), possibly_user, causes (how many)
 
     `causes`: one row for each fault on a node in a run's window, the primary one marked. What does not count (below
@@ -81,7 +81,7 @@ def attribute(history: History, settings: Attribution | None = None) -> Attribut
     ended = ended.with_columns(pl.col("node_count").fill_null(pl.col("nodes").list.len().cast(pl.Int32)))
     causes = _causes(history, ended, settings)
     primary = causes.filter("primary").select(
-        "run", "category", "fault", "check", "node", pl.col("domains").alias("primary_domains")
+        "run", "category", "fault", "check", "node", "lasts", pl.col("domains").alias("primary_domains")
     )
     ends = (
         ended.select("run", "job_id", "attempt", "state", "start_at", "end_at", "run_s", "gpu_h", "gpus", "node_count")

@@ -72,6 +72,16 @@ def share_interval(count: int, of: int, level: float = 0.9) -> tuple[float, floa
     return low, high
 
 
+def with_share(table: pl.DataFrame, count: str, of: int) -> pl.DataFrame:
+    """`table` with the share that each row's `count` is `of` all, and its 90 % interval: share, low, high."""
+    bounds = [share_interval(int(n), of) for n in table[count]]
+    return table.with_columns(
+        (pl.col(count) / max(of, 1)).alias("share"),
+        pl.Series("low", [b[0] for b in bounds], dtype=pl.Float64),
+        pl.Series("high", [b[1] for b in bounds], dtype=pl.Float64),
+    )
+
+
 def _windows(done: pl.LazyFrame, nodes: pl.Series) -> pl.DataFrame:
     # Most nodes have no failed check; their millions of jobs never leave the scan.
     return (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nodetriage.analysis.attribution import Attributed
-from nodetriage.analysis.falsepositives import share_interval
+from nodetriage.analysis.falsepositives import with_share
 from nodetriage.analysis.history import History
 from nodetriage.analysis.lemon_signals import SIGNALS, Facts
 from nodetriage.analysis.lemons import Judged
@@ -85,12 +85,7 @@ def root_causes(history: History) -> pl.DataFrame:
     found = history.outages.filter(pl.col("kind") == "repaired")
     counts = found.with_columns(pl.col("cause").replace("", "unknown")).group_by("cause").len("repairs")
     rows = counts.sort(["repairs", "cause"], descending=[True, False])
-    bounds = [share_interval(n, found.height) for n in rows["repairs"]]
-    return rows.with_columns(
-        (pl.col("repairs") / max(found.height, 1)).alias("share"),
-        pl.Series("low", [b[0] for b in bounds], dtype=pl.Float64),
-        pl.Series("high", [b[1] for b in bounds], dtype=pl.Float64),
-    )
+    return with_share(rows, "repairs", found.height)
 
 
 def explain(judged: Judged, of: Facts, node: str) -> str:

@@ -4,6 +4,7 @@ import polars as pl
 
 from nodetriage.analysis import cooccurrence
 from nodetriage.analysis.attribution import INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL
+from nodetriage.analysis.falsepositives import with_share
 from nodetriage.analysis.history import started
 from nodetriage.analysis.section import Section
 from nodetriage.analysis.sizes import size_class, size_order
@@ -101,14 +102,15 @@ def _verdicts(study: Study) -> Section:
     counts = study.attributed.ends.group_by("verdict").agg(
         pl.len().alias("jobs"), pl.col("gpu_h").sum(), pl.col("possibly_user").sum()
     )
-    table = counts.sort(["jobs", "verdict"], descending=[True, False]).with_columns(
-        (pl.col("jobs") / max(all_jobs, 1)).alias("share_of_jobs"),
-        (pl.col("gpu_h") / max(all_gpu_h, 1e-9)).alias("share_of_gpu_time"),
+    table = with_share(counts.sort(["jobs", "verdict"], descending=[True, False]), "jobs", all_jobs).with_columns(
+        (pl.col("gpu_h") / max(all_gpu_h, 1e-9)).alias("share_of_gpu_time")
     )
+    infra = table.filter(pl.col("verdict").is_in((INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL)))
     notes = (
         _window_note(study),
-        f"shares are of {all_jobs:,} ended jobs and {all_gpu_h:,.0f} GPU hours; FAILED without a failed check is never"
-        " infrastructure",
+        f"share (90 % interval) is of {all_jobs:,} ended jobs; GPU time of {all_gpu_h:,.0f} GPU hours",
+        f"the fleet failed {infra['jobs'].sum() / max(all_jobs, 1):.2%} of jobs, which held"
+        f" {infra['gpu_h'].sum() / max(all_gpu_h, 1e-9):.1%} of GPU time; FAILED without a failed check is never among them",
         "possibly_user: a user's error fits as well; these may be attributed wrongly",
     )
     return Section("verdicts", "How failed jobs are judged", table, notes)
@@ -134,13 +136,22 @@ def _by_size(study: Study) -> Section:
 
 def _categories(study: Study) -> Section:
     ends = study.attributed.ends.filter(pl.col("verdict").is_in((INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL)))
-    table = (
+    counts = (
         ends.group_by(pl.col("category").fill_null("node lost, no evidence"), "domains")
-        .agg(pl.len().alias("jobs"), pl.col("gpu_h").sum(), pl.col("shared").sum().alias("shared_by_nodes"))
+        .agg(
+            pl.len().alias("jobs"),
+            pl.col("gpu_h").sum(),
+            pl.col("lasts").first(),
+            pl.col("shared").sum().alias("shared_by_nodes"),
+        )
         .sort(["jobs", "category", "domains"], descending=[True, False, True])
-        .with_columns(domain_names("domains"), (pl.col("jobs") / max(ends.height, 1)).alias("share"))
     )
-    return Section("causes", "Primary causes, and who can be behind them", table)
+    table = with_share(counts.with_columns(domain_names("domains")), "jobs", ends.height)
+    notes = (
+        f"shares of {ends.height:,} jobs, 90 % intervals; domains: who can be behind it when every signal has ruled out"
+        " what it can; lasts: transient, permanent until a part is changed, or either",
+    )
+    return Section("causes", "Primary causes, and who can be behind them", table, notes)
 
 
 def _together(study: Study) -> list[Section]:
