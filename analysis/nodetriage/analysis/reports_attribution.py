@@ -109,8 +109,9 @@ def _verdicts(study: Study) -> Section:
     notes = (
         _window_note(study),
         f"share (90 % interval) is of {all_jobs:,} ended jobs; GPU time of {all_gpu_h:,.0f} GPU hours",
-        f"the fleet failed {infra['jobs'].sum() / max(all_jobs, 1):.2%} of jobs, which held"
-        f" {infra['gpu_h'].sum() / max(all_gpu_h, 1e-9):.1%} of GPU time; FAILED without a failed check is never among them",
+        f"the fleet failed {int(infra['jobs'].sum()) / max(all_jobs, 1):.2%} of jobs, which held"
+        f" {float(infra['gpu_h'].sum()) / max(all_gpu_h, 1e-9):.1%} of GPU time",
+        "FAILED without a failed check is never among them",
         "possibly_user: a user's error fits as well; these may be attributed wrongly",
     )
     return Section("verdicts", "How failed jobs are judged", table, notes)
