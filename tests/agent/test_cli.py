@@ -41,7 +41,7 @@ def test_a_healthy_machine_gives_zero(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["check", "--root", str(HOSTS / "dgx-h100"), "--json"]) == 0
 
     said = json.loads(capsys.readouterr().out)
-    assert {c["outcome"] for c in said["checks"]} == {"ok"}
+    assert {c["outcome"] for c in said["checks"]} <= {"ok", "skipped"}
     assert not any("took_ms" in c for c in said["checks"])
 
 

@@ -32,6 +32,10 @@ class Machine(Protocol):
         """Where the path lies for the kernel. Raises the OSError that was recorded for it."""
         ...
 
+    def locate_link(self, path: str) -> str:
+        """Likewise, of the link itself where the path is one."""
+        ...
+
     def names(self, folder: str) -> list[str]:
         """What the folder holds. Raises OSError."""
         ...
@@ -139,12 +143,11 @@ class Host:
 
     def link(self, path: str | PurePosixPath) -> PurePosixPath:
         self._announce(f"readlink {path}")
-        folder, name = os.path.split(str(path))
         try:
-            target = os.readlink(os.path.join(self._machine.locate(folder or "/"), name))
+            target = os.readlink(self._machine.locate_link(str(path)))
         except OSError as error:
             raise _about(str(path), error) from None
-        return PurePosixPath(os.path.normpath(os.path.join(folder, target)))
+        return PurePosixPath(os.path.normpath(os.path.join(os.path.dirname(path), target)))
 
     def statvfs(self, path: str | PurePosixPath) -> FsSpace:
         self._announce(f"statvfs {path}")
@@ -207,6 +210,8 @@ class Running:
 
     def locate(self, path: str) -> str:
         return path
+
+    locate_link = locate
 
     def names(self, folder: str) -> list[str]:
         return os.listdir(folder)

@@ -47,6 +47,16 @@ class Tree:
             return here
         return here if self._is_without(normal) else self._base.locate(normal)
 
+    def locate_link(self, path: str) -> str:
+        normal = os.path.normpath("/" + path.lstrip("/"))
+        if normal in self._errors:
+            raise _os_error(self._errors[normal], normal)
+        folder, name = os.path.split(normal)
+        here = f"{inside(self._root, folder)}/{name}"
+        if self._base is None or os.path.lexists(here) or self._is_without(normal):
+            return here
+        return self._base.locate_link(normal)
+
     def names(self, folder: str) -> list[str]:
         """Those of this tree and of the one that it is like."""
         normal = os.path.normpath("/" + folder.lstrip("/"))
