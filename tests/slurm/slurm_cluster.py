@@ -190,7 +190,8 @@ class SlurmCluster:
             self.start_node(name)
         # -r leaves out nodes that have not answered yet.
         idle = ("sinfo", "-h", "-r", "-N", "-t", "idle", "-o", "%N")
-        wait_until(lambda: set(self.run(*idle, check=False).split()) == set(self.nodes), 30, self._complaints())
+        what = f"all nodes are idle; the logs are in {self.directory}/log"
+        wait_until(lambda: set(self.run(*idle, check=False).split()) == set(self.nodes), 30, what)
 
     def _start_accounting(self) -> None:
         run, data = self.directory / "run", self.directory / "db"
@@ -234,19 +235,26 @@ class SlurmCluster:
                 start_new_session=True,
             )
 
-    def _complaints(self) -> str:
-        return f"all nodes are idle; the logs are in {self.directory}/log"
-
     def _sweep(self, node: str | None) -> None:
-        """Kills job processes that outlive their slurmd: slurmstepd first, or it would report its job's end."""
-        for process in _step_daemons(self.directory / "log", node or "*"):
+        """Kills job processes that outlive their slurmd, till none is left: one may just be starting another."""
+        wait_until(lambda: not self._kill_job_processes(node), 10, "the job processes are gone")
+
+    def _kill_job_processes(self, node: str | None) -> int:
+        """How many there were. slurmstepd goes first, or it would report its job's end."""
+        steps = list(_step_daemons(self.directory / "log", node or "*"))
+        for process in steps:
             _kill(process)
         wanted = {f"SLURM_CONF={self.directory}/slurm.conf".encode()}
         if node:
             wanted.add(f"SLURMD_NODENAME={node}".encode())
-        for process, environment in _environments():
-            if wanted <= environment and any(v.startswith(b"SLURMD_NODENAME=") for v in environment):
-                _kill(process)
+        tasks = [
+            process
+            for process, environment in _environments()
+            if wanted <= environment and any(v.startswith(b"SLURMD_NODENAME=") for v in environment)
+        ]
+        for process in tasks:
+            _kill(process)
+        return len(steps) + len(tasks)
 
 
 def _pairs(line: str) -> dict[str, str]:

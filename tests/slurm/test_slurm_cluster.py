@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from slurm_cluster import SlurmCluster
+from slurm_cluster import SlurmCluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -35,7 +35,8 @@ def test_nothing_of_a_crashed_node_lives_and_its_neighbour_does(slurm_cluster: S
     jobs = [slurm_cluster.submit("-w", node) for node in ("n1", "n2")]
     for job in jobs:
         slurm_cluster.wait_job(job, "RUNNING")
-    assert _of(slurm_cluster.directory, b"SLURMD_NODENAME=n1")
+    for node in (b"n1", b"n2"):
+        wait_until(lambda n=node: _of(slurm_cluster.directory, b"SLURMD_NODENAME=" + n), 10, "its processes run")
 
     slurm_cluster.crash_node("n1")
 
