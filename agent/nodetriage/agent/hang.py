@@ -1,11 +1,13 @@
 """What the kernel says of a process that does not answer. Reads only files of /proc that cannot themselves hang."""
 
+import re
 from pathlib import Path
 
 from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Check, Finding, Scalar, Severity
 
 STACK_FRAMES = 12
+_PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) -> dict[str, Scalar]:
@@ -22,11 +24,11 @@ def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) 
 
 
 def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
-    """The hang as a finding. Its part is the path that was being asked, else the check."""
+    """The hang as a finding. Its part is the path or the PCI device that was being asked, else the check."""
     target = str(seen["doing"]).partition(" ")[2].removeprefix("/proc/1/root")
     fault = faults().get(check.hung_fault)
     return Finding(
-        part=target if target.startswith("/") else check.name,
+        part=target if target.startswith("/") or _PCI.fullmatch(target) else check.name,
         fault=check.hung_fault,
         severity=fault.severity if fault else Severity.WARNING,
         evidence=seen,

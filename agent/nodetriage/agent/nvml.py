@@ -114,13 +114,13 @@ class Library:
         if count != self._count:
             self._known.clear()  # the numbers have moved
             self._count = count
-        if apart - {gpu.pci for gpu in self._known.values()}:
-            return tuple(self._by_address(apart, whole))
+        if apart - {gpu.pci for gpu in self._known.values()} and (on_bus := self._bus()):
+            return tuple(self._by_address(on_bus, apart, whole))
         return tuple(self._gpu(index, self._known.get(index), count, apart, whole) for index in range(count))
 
-    def _by_address(self, apart: frozenset[str], whole: bool) -> Iterator[Gpu]:
+    def _by_address(self, on_bus: list[str], apart: frozenset[str], whole: bool) -> Iterator[Gpu]:
         """Where it is not known which number a GPU in quarantine has, no GPU is asked for by its number."""
-        for index, pci in enumerate(self._bus()):
+        for index, pci in enumerate(on_bus):
             if pci in apart:
                 yield _not_asked(Gpu(index, pci))
                 continue
@@ -152,8 +152,8 @@ class Library:
             gpu = dataclasses.replace(gpu, pci=address(self._ask(call, gpu, handle).busId))
         except pynvml.NVMLError as error:
             return _failed(gpu, call, error)
-        gpu = self._named(gpu, handle, whole)
-        if gpu.name:
+        gpu = _not_asked(gpu) if gpu.pci in apart else self._named(gpu, handle, whole)
+        if gpu.name or gpu.pci in apart:
             self._known[index] = Gpu(index, gpu.pci, gpu.uuid, gpu.name)
         return gpu
 

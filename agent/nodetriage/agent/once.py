@@ -30,6 +30,7 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
     """Runs each check in the worker of its class, so that none can hang the caller; the classes side by side."""
     import asyncio
 
+    from nodetriage.agent import quarantine
     from nodetriage.agent.worker import Setup
     from nodetriage.agent.workers import Workers
 
@@ -48,7 +49,12 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
         return await workers.run(check, mine)
 
     try:
-        return list(await asyncio.gather(*map(one, checks)))
+        # What the kernel log says of the GPUs comes first: one that fell off the bus must not be asked anything.
+        early = {check.name: await one(check) for check in checks if check.name == quarantine.CHECK}
+        workers.quarantine(quarantine.addresses(f for result in early.values() for f in result.findings))
+        late = [check for check in checks if check.name not in early]
+        results = {**early, **{r.check: r for r in await asyncio.gather(*map(one, late))}}
+        return [results[check.name] for check in checks]
     finally:
         await workers.close()
 

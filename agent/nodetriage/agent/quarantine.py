@@ -5,7 +5,8 @@ from typing import Protocol
 
 from nodetriage.agent.verdict import Verdict
 
-FAULTS = frozenset({"gpu_off_bus", "gpu_gsp_timeout"})  # of gpu_xid, which learns of them without touching the device
+CHECK = "gpu_xid"  # learns of them without touching the device
+FAULTS = frozenset({"gpu_off_bus", "gpu_gsp_timeout"})
 
 
 class Known(Protocol):
@@ -24,5 +25,5 @@ def addresses(known: Iterable[Known]) -> tuple[str, ...]:
 
 def held(verdict: Verdict) -> tuple[str, ...]:
     """Those of the node as it stands: they are asked again when the fault is taken back, cleared or after a boot."""
-    check = verdict.checks.get("gpu_xid")
+    check = verdict.checks.get(CHECK)
     return addresses(check.held) if check else ()

@@ -1,0 +1,188 @@
+"""The GPU checks in their worker, on the stand-in for NVIDIA's library: hung calls, and GPUs that are left alone."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvml_library import FakeGpus
+
+from nodetriage.agent import quarantine
+from nodetriage.agent.status import ask
+from nodetriage.agent.verdict import CheckVerdict, Held, Verdict
+from nodetriage.agent.worker import Setup
+from nodetriage.agent.workers import Workers
+from nodetriage.checks import gpu_lost, gpu_recovery
+from nodetriage.checks.model import Finding, Outcome, Severity
+
+CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
+FIRST, SECOND = "0000:1a:00.0", "0000:2a:00.0"
+
+
+@pytest.fixture
+def gpus(fake_gpus: Callable[..., FakeGpus], monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
+    """Two GPUs, for every process that the test starts."""
+    made = fake_gpus(2)
+    for name in ("LD_LIBRARY_PATH", "FAKE_NVML_DIR"):
+        monkeypatch.setenv(name, made.environment[name])
+    return made
+
+
+def with_workers(body: Callable[[Workers], Awaitable[None]]) -> None:
+    async def main() -> None:
+        workers = Workers(Setup(root="/", policies={}), CATALOGUE, lambda _: None)
+        try:
+            await body(workers)
+        finally:
+            await workers.close()
+
+    asyncio.run(main())
+
+
+def test_a_hung_nvml_call_is_hung_and_named_with_its_gpu(gpus: FakeGpus) -> None:
+    gpus.set("gpu1/CurrentClocksEventReasons", "~forever")
+
+    async def body(workers: Workers) -> None:
+        result = await workers.run(dataclasses.replace(gpu_lost.CHECK, timeout_s=3.0))
+        (finding,) = result.findings
+        assert result.outcome is Outcome.HUNG
+        assert result.why.endswith(f"while at: nvmlDeviceGetCurrentClocksEventReasons {SECOND}")
+        assert (finding.part, finding.fault) == (SECOND, "check_hung")
+
+    with_workers(body)
+
+
+def test_a_start_of_nvml_that_hangs_is_named_too(gpus: FakeGpus) -> None:
+    gpus.set("Init", "~forever")
+
+    async def body(workers: Workers) -> None:
+        result = await workers.run(dataclasses.replace(gpu_lost.CHECK, timeout_s=3.0))
+        assert (result.outcome, result.findings[0].evidence["doing"]) == (Outcome.HUNG, "nvmlInit")
+
+    with_workers(body)
+
+
+def test_a_gpu_in_quarantine_is_not_called_and_never_ok(gpus: FakeGpus) -> None:
+    async def body(workers: Workers) -> None:
+        assert (await workers.run(gpu_recovery.CHECK)).outcome is Outcome.OK
+        gpus.set("gpu1/all", "~forever")
+        workers.quarantine((SECOND,))
+
+        quiet = await workers.run(gpu_recovery.CHECK)
+        gpus.set("gpu0/FieldValue.230", "1")
+        sick = quiet
+        while not sick.findings:  # one look is shared for nvml.FRESH_S; the test's own limit ends this
+            sick = await workers.run(gpu_recovery.CHECK)
+
+        assert (quiet.outcome, quiet.left_alone) == (Outcome.SKIPPED, (SECOND,))
+        assert SECOND in quiet.why
+        assert (sick.outcome, [f.part for f in sick.findings]) == (Outcome.FINDINGS, [FIRST])
+        assert SECOND in sick.why
+
+        gpus.set("gpu1/all", "")
+        workers.quarantine(())
+        healed = await workers.run(gpu_recovery.CHECK)
+        assert (healed.left_alone, healed.why) == ((), "")
+
+    with_workers(body)
+
+
+def test_a_quarantine_outlives_new_settings(gpus: FakeGpus) -> None:
+    async def body(workers: Workers) -> None:
+        workers.quarantine((SECOND,))
+        workers.configure(Setup(root="/", policies={}))
+        await workers.run(gpu_recovery.CHECK)
+        assert (await workers.run(gpu_recovery.CHECK)).left_alone == (SECOND,)
+
+    with_workers(body)
+
+
+@pytest.mark.parametrize(
+    ("part", "fault", "kept_apart"),
+    [
+        (SECOND, "gpu_off_bus", (SECOND,)),
+        (SECOND, "gpu_gsp_timeout", (SECOND,)),
+        (SECOND, "gpu_ecc_contained", ()),
+        ("unknown-gpu", "gpu_gsp_timeout", ()),
+    ],
+)
+def test_a_gpu_is_kept_apart_for_as_long_as_its_fault_is_held(part: str, fault: str, kept_apart: tuple) -> None:
+    held = Held(part, fault, Severity.HIGH, {}, 0.0, 0.0, 0.0)
+
+    assert quarantine.held(Verdict("b", {"gpu_xid": CheckVerdict(Outcome.FINDINGS, held=(held,))})) == kept_apart
+    assert quarantine.held(Verdict("b", {"other": CheckVerdict(Outcome.FINDINGS, held=(held,))})) == ()
+    assert quarantine.held(Verdict("b")) == ()
+    assert quarantine.addresses([Finding(part, fault, Severity.HIGH)]) == kept_apart
+
+
+CHECKS = ("gpu_xid", "gpu_lost", "gpu_recovery")
+
+
+@pytest.fixture
+def agent(gpus: FakeGpus, tmp_path: Path) -> Iterator[Path]:
+    """The folder of the real agent with three checks, on the stand-in library and a kernel log of the test's own."""
+    from nodetriage.checks import ALL
+
+    off = "".join(f"[checks.{c.name}]\nenabled = false\n" for c in ALL if c.name not in CHECKS)
+    (tmp_path / "kmsg").touch()
+    (tmp_path / "agent.toml").write_text(
+        f'[agent]\nnode = "n1"\nstate_dir = "{tmp_path}/state"\nrun_dir = "{tmp_path}/run"\n'
+        f'[kernel_log]\npath = "{tmp_path}/kmsg"\n{off}'
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nodetriage.agent.cli", "agent", "--config", tmp_path / "agent.toml"],
+        env=dict(os.environ),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield tmp_path
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+
+
+def until(condition: Callable[[], Any], limit_s: float = 20.0) -> Any:
+    end = time.monotonic() + limit_s
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.02)
+    return value
+
+
+def said(folder: Path, check: str, verb: str = "status") -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        known: dict[str, Any] = ask(folder / "run/agent.sock", {"ask": verb, "checks": [check]}, 15)["checks"][check]
+        return known
+    return {}
+
+
+def test_after_a_gsp_timeout_in_the_kernel_log_the_gpu_is_left_alone_until_the_driver_needs_nothing(
+    agent: Path, gpus: FakeGpus
+) -> None:
+    until(lambda: said(agent, "gpu_recovery").get("outcome") == "ok")
+    line = "4,{},{},-;NVRM: Xid (PCI:0000:2a:00): {}\n"
+    gpus.set("gpu1/all", "~forever")  # every call about this GPU would hang from here on
+    with (agent / "kmsg").open("a") as kmsg:
+        kmsg.write(
+            line.format(7, 7000, "119, pid=1, name=a, Timeout after 6s of waiting for RPC response from GPU1 GSP!")
+        )
+    until(lambda: said(agent, "gpu_xid").get("findings"))
+
+    left = said(agent, "gpu_recovery", "run")
+    assert left["outcome"] == "skipped"
+    assert SECOND in left["why"]
+    assert said(agent, "gpu_lost", "run")["outcome"] == "skipped"
+
+    gpus.set("gpu1/all", "")
+    with (agent / "kmsg").open("a") as kmsg:
+        kmsg.write(line.format(8, 8000, "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"))
+    until(lambda: said(agent, "gpu_xid").get("findings") == [])
+    until(lambda: said(agent, "gpu_recovery", "run").get("outcome") == "ok")
