@@ -108,4 +108,5 @@ CHECK = Check(
     remember=remember,
     wakes_on=("udev:pci", "nvml:xid"),
     raise_after=2,  # a driver that is being reloaded lists no GPU for some seconds
+    in_prolog=True,
 )

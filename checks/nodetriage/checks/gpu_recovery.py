@@ -52,4 +52,5 @@ CHECK = Check(
     every_s=60,
     timeout_s=10,
     kernel_pattern=r"NVRM: Xid \([^)]*\): 154\b",
+    in_prolog=True,
 )

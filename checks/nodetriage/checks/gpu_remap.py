@@ -62,4 +62,5 @@ CHECK = Check(
     worker="gpu",
     timeout_s=10,
     kernel_pattern=r"NVRM: Xid \([^)]*\): 6[34]\b",  # the driver says that it marked a row, or could not
+    in_prolog=True,
 )

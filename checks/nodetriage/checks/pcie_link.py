@@ -88,4 +88,5 @@ CHECK = Check(
     faults=("pcie_link_narrow", "pcie_link_slow", "pcie_unreadable"),
     remember=remember,
     wakes_on=("udev:pci",),
+    in_prolog=True,
 )
