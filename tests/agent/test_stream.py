@@ -47,7 +47,7 @@ class Bench:
             fields.pop("addresses"),
             NODE,
             self.spool,
-            heartbeat=lambda: pb.Heartbeat(boot_id=BOOT, spooled_events=self.spool.depth),
+            heartbeat=lambda whole: pb.Heartbeat(boot_id=BOOT, spooled_events=self.spool.depth, partial=not whole),
             heartbeat_s=fields.pop("heartbeat_s", 0.1),
             command=self._command,
             back_off_s=fields.pop("back_off_s", (0.02, 0.1)),

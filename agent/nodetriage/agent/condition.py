@@ -4,8 +4,10 @@ import time
 from typing import Any
 
 from nodetriage.agent import event
+from nodetriage.agent.port_bytes import PortBytes
 from nodetriage.agent.rounds import Rounds
 from nodetriage.agent.spool import Spool
+from nodetriage.agent.traffic import Traffic
 from nodetriage.agent.verdict import Change, CheckVerdict, Held, Kind
 from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Severity
@@ -19,15 +21,36 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def heartbeat(rounds: Rounds, spool: Spool, workers: Workers, boot_id: str, now_s: float) -> pb.Heartbeat:
-    """The freshness of every check."""
-    return pb.Heartbeat(
-        at_unix_us=time.time_ns() // 1000,
-        boot_id=boot_id,
-        checks=[_check_state(name, rounds.verdict.checks.get(name), now_s) for name in rounds.checks],
-        abandoned_workers=len(workers.abandoned),
-        spooled_events=spool.depth,
-    )
+class Pulse:
+    """Makes heartbeats: a whole one at the begin of a stream, then only what is new since the one before."""
+
+    def __init__(self, spool: Spool, workers: Workers, traffic: Traffic, boot_id: str) -> None:
+        self._spool = spool
+        self._workers = workers
+        self._traffic = traffic
+        self._boot_id = boot_id
+        self._told: dict[str, float] = {}  # when each check had run, as last told
+
+    def beat(self, rounds: Rounds, whole: bool, now_s: float) -> pb.Heartbeat:
+        """`now_s` is CLOCK_BOOTTIME. After new settings the heartbeat is whole by itself."""
+        ran_s = {name: c.at_s if (c := rounds.verdict.checks.get(name)) else -1.0 for name in rounds.checks}
+        whole = whole or ran_s.keys() != self._told.keys()
+        names = ran_s if whole else [name for name, at_s in ran_s.items() if at_s != self._told[name]]
+        self._told = ran_s
+        ports, ports_age_s = self._traffic.ports(whole, time.monotonic())
+        return pb.Heartbeat(
+            at_unix_us=time.time_ns() // 1000,
+            boot_id=self._boot_id,
+            checks=[_check_state(name, rounds.verdict.checks.get(name), now_s) for name in names],
+            abandoned_workers=len(self._workers.abandoned),
+            spooled_events=self._spool.depth,
+            ports=[_port_traffic(port, ports_age_s) for port in ports],
+            partial=not whole,
+        )
+
+
+def _port_traffic(port: PortBytes, age_s: float) -> pb.PortTraffic:
+    return pb.PortTraffic(port=port.port, rx_bytes=port.rx_bytes, tx_bytes=port.tx_bytes, age_ms=int(age_s * 1000))
 
 
 def _check_state(name: str, known: CheckVerdict | None, now_s: float) -> pb.CheckState:

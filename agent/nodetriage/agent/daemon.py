@@ -27,6 +27,7 @@ from nodetriage.agent.sources import KernelLogSource, MountSource
 from nodetriage.agent.spool import Spool
 from nodetriage.agent.status import StatusServer
 from nodetriage.agent.stream import Node, Stream
+from nodetriage.agent.traffic import Traffic
 from nodetriage.agent.verdict import Change, Kind, Verdict
 from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Scalar, Severity
@@ -94,6 +95,8 @@ class Daemon:
             command=self._command,
             identify=identify,
         )
+        self._traffic = Traffic(self._workers.run)
+        self._pulse = condition.Pulse(self._spool, self._workers, self._traffic, self._boot_id)
         self._status = StatusServer(agent.socket, self._answer)
         self._mounts = MountSource(self._mounts_changed)
         self._inbox: Inbox | None = None
@@ -114,7 +117,8 @@ class Daemon:
         self._listen()
         self._judge_self()  # before the first round: a log that cannot be read must not look quiet
         self._rounds.start()
-        tasks = [asyncio.create_task(job) for job in (self._stream.run(), self._tick(), self._reloads())]
+        parts = (self._stream.run(), self._traffic.run(), self._tick(), self._reloads())
+        tasks = [asyncio.create_task(part) for part in parts]
         self._notify.ready("started")
         self._log.info("agent started", node=self.node.name, boot_id=self._boot_id, checks=len(self._rounds.checks))
         stop = asyncio.create_task(self._stopping.wait())
@@ -232,8 +236,8 @@ class Daemon:
     def _mounts_changed(self) -> None:
         asyncio.get_running_loop().call_later(MOUNTS_SETTLE_S, self._rounds.wake_source, "mounts")
 
-    def _heartbeat(self) -> pb.Heartbeat:
-        return condition.heartbeat(self._rounds, self._spool, self._workers, self._boot_id, boottime_s())
+    def _heartbeat(self, whole: bool) -> pb.Heartbeat:
+        return self._pulse.beat(self._rounds, whole, boottime_s())
 
     async def _command(self, command: pb.Command) -> pb.CommandResult:
         return await requests.obey(self._rounds, self._workers, command)

@@ -37,7 +37,10 @@ class Node:
 
 
 class Stream:
-    """`heartbeat` makes the present one; `command` does what a controller asks. Both belong to the daemon."""
+    """`heartbeat` makes the present one, whole where a stream begins; `command` does what a controller asks.
+
+    Both belong to the daemon.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Stream:
         node: Node,
         spool: Spool,
         *,
-        heartbeat: Callable[[], pb.Heartbeat],
+        heartbeat: Callable[[bool], pb.Heartbeat],
         heartbeat_s: float,
         command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
         identify: Callable[[str], Awaitable[Identity]] = anonymous,
@@ -141,11 +144,12 @@ class Stream:
     async def _write(self, session: "_Session", every_s: float) -> None:
         """The only writer of the stream: results, then the live edge, then the backlog; a heartbeat when it is due."""
         due_s = time.monotonic()
-        going_on = True
+        going_on = whole = True
         while going_on:
             self._wake.clear()
             if time.monotonic() >= due_s:
-                going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat()))
+                going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat(whole)))
+                whole = False
                 due_s = time.monotonic() + every_s * random.uniform(0.9, 1.0)
             session.check_acks()
             if message := session.next():

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from nodetriage.agent.host import Host
+from nodetriage.agent.port_bytes import TRAFFIC
 from nodetriage.agent.run import Result, run
 from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest
 from nodetriage.checks.settings import replace_from
@@ -89,7 +90,7 @@ def catalogue(name: str) -> tuple[Check[Any, Any], ...]:
 
 def serve(channel: socket.socket, checks: Iterable[Check[Any, Any]], doing: Doing) -> None:
     """Answers until the agent closes its end."""
-    session = Session({check.name: check for check in checks}, doing)
+    session = Session({check.name: check for check in (*checks, TRAFFIC)}, doing)
     incoming: msgspec.json.Decoder[Setup | Request] = msgspec.json.Decoder(Setup | Request)
     with channel.makefile("rb") as lines:
         for line in lines:

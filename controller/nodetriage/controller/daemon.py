@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Coroutine, Iterator
 from importlib import metadata
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -114,7 +115,7 @@ class Daemon:
             await self._operators.stop()
             await self._server.stop()
             with contextlib.suppress(StoreError):
-                await self._store.record_seen(self._freshness.take_unsaved())
+                await self._store.record_seen(self._freshness.take_unsaved(inf))
             await self._store.close()
 
     def reload(self) -> None:
@@ -147,7 +148,7 @@ class Daemon:
         """Heartbeats reach the database as one statement now and then, not one by one."""
         while True:
             await asyncio.sleep(SAVE_SEEN_EVERY_S)
-            unsaved = self._freshness.take_unsaved()
+            unsaved = self._freshness.take_unsaved(monotonic())
             try:
                 await self._store.record_seen(unsaved)
             except StoreError as error:
@@ -160,7 +161,7 @@ class Daemon:
         before: set[str] = set()
         while True:
             await asyncio.sleep(1.0)
-            silent = {heard.node for heard in self._freshness.silent(monotonic(), limit_s)}
+            silent = set(self._freshness.silent(monotonic(), limit_s))
             if fell := sorted(silent - before):
                 _log.warning("nodes silent", count=len(fell), nodes=fell[:20], longer_than_s=limit_s)
             if back := sorted(before - silent):

@@ -1,14 +1,17 @@
-"""When each node was last heard, and what its last heartbeat said. In memory: a restart begins with nothing heard."""
+"""When each node was last heard, and what its heartbeats said. In memory: a restart begins with nothing heard."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nodetriage.v1 import health_pb2
+
+NEVER_MS = 0xFFFFFFFF
+SAVE_EVERY_S = 30.0  # a node's row, where nothing but its age has changed; ten thousand rows a beat would be too many
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The last sign of life of a node. `heartbeat` is its newest one; any message counts as a sign of life."""
+    """The last sign of life of a node: any message counts as one. `heartbeat` is whole, as of `heartbeat_us`."""
 
     node: str
     at_s: float  # monotonic
@@ -17,29 +20,86 @@ class Heard:
     heartbeat_us: int | None = None  # when that came
 
 
+@dataclass(slots=True)
+class _Node:
+    """What the beats of a stream add up to. `checks`: outcome, and when the run was that gave it (None: never)."""
+
+    node: str
+    at_s: float = 0.0
+    at_us: int = 0
+    last: health_pb2.Heartbeat | None = None
+    last_us: int | None = None
+    checks: dict[str, tuple[health_pb2.Outcome, int | None]] = field(default_factory=dict)
+    ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # rx bytes, tx bytes, when read
+    saved_s: float = float("-inf")
+    changed: bool = False  # since it was saved: another boot, check or outcome
+
+    def take(self, beat: health_pb2.Heartbeat, now_us: int) -> None:
+        if not beat.partial:
+            self.checks.clear()
+            self.ports.clear()
+        for told in beat.checks:
+            ran_us = None if told.age_ms == NEVER_MS else now_us - told.age_ms * 1000
+            known = self.checks.get(told.check)
+            self.changed = self.changed or known is None or known[0] != told.outcome
+            self.checks[told.check] = told.outcome, ran_us
+        for port in beat.ports:
+            self.ports[port.port] = port.rx_bytes, port.tx_bytes, now_us - port.age_ms * 1000
+        self.last, self.last_us = beat, now_us
+
+    def heard(self) -> Heard:
+        if self.last is None or self.last_us is None:
+            return Heard(self.node, self.at_s, self.at_us)
+        whole = health_pb2.Heartbeat()
+        whole.CopyFrom(self.last)
+        whole.partial = False
+        del whole.checks[:]
+        del whole.ports[:]
+        for check, (outcome, ran_us) in self.checks.items():
+            age_ms = NEVER_MS if ran_us is None else _age_ms(self.last_us, ran_us)
+            whole.checks.add(check=check, outcome=outcome, age_ms=age_ms)
+        for port, (rx_bytes, tx_bytes, read_us) in self.ports.items():
+            whole.ports.add(port=port, rx_bytes=rx_bytes, tx_bytes=tx_bytes, age_ms=_age_ms(self.last_us, read_us))
+        return Heard(self.node, self.at_s, self.at_us, whole, self.last_us)
+
+
 class Freshness:
     """One entry a node, owned by the event loop. The age of a check grows even while nothing arrives."""
 
     def __init__(self, now_s: float) -> None:
         self.since_s = now_s  # before this nothing can have been heard
-        self._heard: dict[str, Heard] = {}
+        self._nodes: dict[str, _Node] = {}
         self._unsaved: set[str] = set()
 
     def hear(self, node: str, now_s: float, now_us: int, heartbeat: health_pb2.Heartbeat | None = None) -> None:
-        heartbeat_us = now_us if heartbeat else None
-        if heartbeat is None and (last := self._heard.get(node)):
-            heartbeat, heartbeat_us = last.heartbeat, last.heartbeat_us
-        self._heard[node] = Heard(node, now_s, now_us, heartbeat, heartbeat_us)
+        known = self._nodes.get(node)
+        if known is None:
+            known = self._nodes[node] = _Node(node)
+        known.at_s, known.at_us = now_s, now_us
+        if heartbeat is not None:
+            known.take(heartbeat, now_us)
         self._unsaved.add(node)
 
     def of(self, node: str) -> Heard | None:
-        return self._heard.get(node)
+        known = self._nodes.get(node)
+        return known.heard() if known else None
 
-    def silent(self, now_s: float, longer_than_s: float) -> Iterator[Heard]:
+    def silent(self, now_s: float, longer_than_s: float) -> Iterator[str]:
         """Nodes that were heard since the start and then not for `longer_than_s`."""
-        return (heard for heard in self._heard.values() if now_s - heard.at_s > longer_than_s)
+        return (node.node for node in self._nodes.values() if now_s - node.at_s > longer_than_s)
 
-    def take_unsaved(self) -> list[Heard]:
-        """The nodes heard since the last call."""
-        unsaved, self._unsaved = self._unsaved, set()
-        return [self._heard[node] for node in unsaved]
+    def take_unsaved(self, now_s: float) -> list[Heard]:
+        """The nodes heard since they were last taken: those with news at once, the others from time to time."""
+        due = [
+            known
+            for known in map(self._nodes.__getitem__, self._unsaved)
+            if known.changed or now_s - known.saved_s >= SAVE_EVERY_S
+        ]
+        for known in due:
+            known.saved_s, known.changed = now_s, False
+            self._unsaved.discard(known.node)
+        return [known.heard() for known in due]
+
+
+def _age_ms(now_us: int, then_us: int) -> int:
+    return min(max(0, (now_us - then_us) // 1000), NEVER_MS - 1)

@@ -1,0 +1,48 @@
+"""Bytes through the RDMA ports, for the heartbeat: a node whose job runs and whose ports are silent is a suspect."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from nodetriage.agent.port_bytes import TRAFFIC, Policy, PortBytes
+from nodetriage.agent.run import Result
+from nodetriage.checks.model import Check
+
+EVERY_S = 30.0
+NO_PORTS_EVERY_S = 600.0  # a node without any is asked again: a driver may be loaded later
+
+_readings = msgspec.json.Decoder(tuple[PortBytes, ...])
+
+
+class Traffic:
+    """The last reading, and when it was made. `ask` runs TRAFFIC in its worker."""
+
+    def __init__(self, ask: Callable[[Check[tuple[PortBytes, ...], Policy]], Awaitable[Result]]) -> None:
+        self._ask = ask
+        self._ports: tuple[PortBytes, ...] = ()
+        self._read_s = 0.0
+        self._is_new = False
+
+    async def run(self) -> None:
+        """Reads, from time to time, until cancelled."""
+        while True:
+            self.heard(await self._ask(TRAFFIC), time.monotonic())
+            await asyncio.sleep((EVERY_S if self._ports else NO_PORTS_EVERY_S) * random.uniform(0.9, 1.0))
+
+    def heard(self, result: Result, now_s: float) -> None:
+        """A run that failed tells nothing: what a port is ill with, the checks of ports say."""
+        try:
+            ports = _readings.decode(result.memory or b"null")
+        except msgspec.MsgspecError:
+            return
+        self._ports, self._read_s, self._is_new = ports, now_s, True
+
+    def ports(self, whole: bool, now_s: float) -> tuple[tuple[PortBytes, ...], float]:
+        """The last reading and its age, if it is new since the last call or the `whole` is wanted; else no ports."""
+        if not (whole or self._is_new):
+            return (), 0.0
+        self._is_new = False
+        return self._ports, now_s - self._read_s
