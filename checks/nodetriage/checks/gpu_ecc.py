@@ -83,11 +83,8 @@ def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Fi
         if gpu.uncorrected or gpu.sram_uncorrected:
             yield Finding(gpu.pci, _UNCORRECTED, policy.first_look, {**counts, "uuid": gpu.uuid, "first_look": True})
         return
-    new = max(
-        increase(old.uncorrected, gpu.uncorrected),
-        sram := increase(old.sram_uncorrected, gpu.sram_uncorrected),
-    )
-    if new:
+    sram = increase(old.sram_uncorrected, gpu.sram_uncorrected)
+    if new := max(sram, increase(old.uncorrected, gpu.uncorrected)):
         memory = "SRAM" if sram else "DRAM or SRAM"
         evidence = {**counts, "new": new, "memory": memory, "uuid": gpu.uuid}
         yield Finding(gpu.pci, _UNCORRECTED, Severity.HIGH, evidence)

@@ -106,7 +106,8 @@ CHECK = Check(
     every_s=60,
     timeout_s=10,
     remember=remember,
-    wakes_on=("udev:pci", "nvml:xid"),
+    kernel_pattern=r"NVRM: (?:Xid \([^)]*\): (?:79|119|120|143|154)\b|.*(?:fallen off the bus|RmInitAdapter failed))",
+    wakes_on=("udev:pci",),
     raise_after=2,  # a driver that is being reloaded lists no GPU for some seconds
     in_prolog=True,
 )

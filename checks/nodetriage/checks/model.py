@@ -259,7 +259,7 @@ class Check(Generic[R, P]):
     remember: Callable[[R | None, R], R] = latest
     clears: Callable[[R, R | None], Iterable[tuple[str, str]]] | None = None
     kernel_pattern: str | None = None  # regex; kernel records that match are this check's, and wake it
-    wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM", "nvml:xid"
+    wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM"
     hung_fault: str = "check_hung"  # what it means when this check does not answer
     raise_after: int = 1  # consecutive runs that must show a finding before it counts
     clear_after: int = 1  # consecutive runs that must not show it before it is gone
