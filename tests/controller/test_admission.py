@@ -15,7 +15,7 @@ from nodetriage.checks.settings import ConfigError
 from nodetriage.controller import history
 from nodetriage.controller.admission import AdmissionSettings, Bucket, admit_hello
 from nodetriage.controller.history import EventFilter
-from nodetriage.controller.identity import is_local
+from nodetriage.service.address import is_local
 from nodetriage.controller.store import Store
 from nodetriage.v1 import health_pb2 as pb
 

@@ -1,10 +1,10 @@
 """Who and what is let in: pure rules over hellos and batches. A refusal says what was expected instead."""
 
 import re
-from dataclasses import dataclass
 
 import grpc
 
+from nodetriage.controller.limits import AdmissionSettings as AdmissionSettings
 from nodetriage.v1 import health_pb2
 
 PROTOCOL = 1
@@ -22,24 +22,6 @@ class Refused(Exception):
         super().__init__(reason)
         self.code = code
         self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionSettings:
-    """Limits that keep one peer from harming the others. A node above its rate is slowed down, not refused."""
-
-    max_agents: int = 20_000  # connected at once
-    max_watchers: int = 100  # of the event stream, at once
-    max_message_bytes: int = 1024 * 1024
-    max_events_per_batch: int = 1_000
-    events_per_s_per_node: float = 1_000.0  # sustained; above it the node is slowed down
-    burst_events_per_node: int = 5_000  # beyond the rate, before that
-    hello_within_s: float = 10.0  # of connecting
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: expected more than 0, got {getattr(self, name)}")
 
 
 def admit_hello(hello: health_pb2.Hello, version: str) -> None:
@@ -80,6 +62,13 @@ class Bucket:
     def __init__(self, per_s: float, burst: int, now_s: float) -> None:
         self._per_s, self._burst = per_s, burst
         self._tokens, self._at_s = float(burst), now_s
+
+    def try_take(self, now_s: float) -> bool:
+        """Takes one token if there is one: never into debt."""
+        if self.take(0, now_s) > 0 or self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
 
     def take(self, count: int, now_s: float) -> float:
         """Takes `count` tokens, into debt if need be; returns the seconds until the debt is paid."""

@@ -1,49 +1,101 @@
-"""Who is at the other end. Plaintext, which proves nothing, is for loopback and Unix sockets alone."""
+"""Who is at the other end, and what that allows. How it is proved: tls_proof.py, munge_proof.py; decision 40."""
 
-import ipaddress
-from collections.abc import Awaitable, Callable
+import datetime
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from nodetriage.checks.settings import ConfigError
-from nodetriage.v1 import health_pb2
+from nodetriage.controller.admission import Refused
+from nodetriage.controller.certificate import Role
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+PLAINTEXT = (
+    "plaintext, which would hear anyone without proof of identity, is for loopback and Unix sockets only. "
+    "Set [identity] kind to tls (certificates from nodetriagectl pki) or munge (the cluster's munge key): "
+    "docs/identity.md"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A peer that has proved to be `name`; `how` says by what."""
+    """A peer that has proved to be `name`. Without a role it is on this machine and proved nothing."""
 
     name: str
-    how: str
+    how: str  # by what it was proved
+    role: Role | None = None
+    serial: str = ""  # of its certificate, hexadecimal
+    ends: datetime.datetime | None = None  # UTC: when the proof is no longer good
+    answer: tuple[tuple[str, str], ...] = ()  # by which we show who we are, in the first metadata
 
 
-# Given the call and the hello (None for Watch), says who it is. Raises admission.Refused.
-Authorize = Callable[["grpc.aio.ServicerContext[Any, Any]", "health_pb2.Hello | None"], Awaitable[Identity]]
+class Proof(Protocol):
+    """One way to know a peer."""
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether nobody gets a connection who has not shown who it is."""
+        ...
+
+    def credentials(self) -> grpc.ServerCredentials | None:
+        """What secures the listener; None is plaintext."""
+        ...
+
+    async def identify(self, context: Context) -> Identity:
+        """Raises Refused."""
+        ...
 
 
-async def trust_loopback(context: "grpc.aio.ServicerContext[Any, Any]", hello: health_pb2.Hello | None) -> Identity:
-    """Takes the peer's word. Only for listeners that `credentials_for` lets be plaintext."""
-    return Identity(hello.node if hello else "local", "loopback")
+class ThisMachine:
+    """Takes a peer's word: whoever can reach the listener is on this machine."""
 
+    knows_all = True
 
-def credentials_for(listen: str) -> grpc.ServerCredentials | None:
-    """What secures a listener; None is plaintext. Raises ConfigError where plaintext would be open to others."""
-    if is_local(listen):
+    def credentials(self) -> grpc.ServerCredentials | None:
         return None
-    raise ConfigError(
-        f"controller.listen: {listen} would hear anyone without proof of identity; plaintext is only for loopback "
-        "(127.0.0.1:7443) and unix:PATH, and this version has nothing else"
-    )
+
+    async def identify(self, _: Context) -> Identity:
+        return Identity("", "this machine")
 
 
-def is_local(listen: str) -> bool:
-    """Whether only this machine can reach the address, as gRPC writes it (HOST:PORT, [V6]:PORT, unix:PATH)."""
-    if listen.startswith(("unix:", "unix-abstract:")):
-        return True
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def speaks_for(identity: Identity, node: str) -> None:
+    """Raises Refused unless the peer is that node. Its events carry no name: they are filed under this one."""
+    if identity.role is None or (identity.role is Role.NODE and identity.name == node):
+        return
+    raise _denied(f"{_described(identity)} may not speak for node {node[:80]!r}")
+
+
+def may_watch(identity: Identity) -> None:
+    """Raises Refused for nodes: what happens on one is none of another's business."""
+    if identity.role not in (None, Role.READER, Role.OPERATOR):
+        raise _denied(f"{_described(identity)} may not watch: that takes a reader's or an operator's certificate")
+
+
+def may_operate(identity: Identity) -> None:
+    """Raises Refused. Loopback is no proof: any user of this machine can connect to it."""
+    if identity.role is not Role.OPERATOR:
+        raise _denied(f"{_described(identity)} may give no orders: that takes an operator's certificate")
+
+
+def not_denied(identity: Identity, deny: Collection[str]) -> None:
+    """Raises Refused where the name or the certificate's serial number is on the list."""
+    for entry in (identity.name, identity.serial):
+        if entry and entry in deny:
+            raise unauthenticated(f"{_described(identity)} is on the list identity.deny")
+
+
+def _described(identity: Identity) -> str:
+    kind = identity.role.value if identity.role else "a peer"
+    return f"{kind} {identity.name or 'without a name'} (by {identity.how})"
+
+
+def _denied(reason: str) -> Refused:
+    return Refused(grpc.StatusCode.PERMISSION_DENIED, reason)
+
+
+def unauthenticated(reason: str) -> Refused:
+    """Who it is, is not proved."""
+    return Refused(grpc.StatusCode.UNAUTHENTICATED, reason)

@@ -8,9 +8,9 @@ control pushes the rest back into its spool.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 import grpc
 import structlog
@@ -20,14 +20,18 @@ from grpc_health.v1 import health_pb2 as health_protocol
 from grpc_reflection.v1alpha import reflection
 
 from nodetriage.checks.settings import ConfigError
-from nodetriage.controller.admission import AdmissionSettings, Bucket, Refused, admit_batch, admit_hello
+from nodetriage.controller.admission import Bucket, Refused, admit_batch, admit_hello
+from nodetriage.controller.door import Door
 from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.history import SeqRange
-from nodetriage.controller.identity import Authorize, credentials_for, trust_loopback
+from nodetriage.controller.identity import PLAINTEXT, Context, Identity, Proof, ThisMachine, may_watch, speaks_for
+from nodetriage.controller.limits import AdmissionSettings
+from nodetriage.controller.listener import channel_options
 from nodetriage.controller.rows import Hello
 from nodetriage.controller.session import Session
 from nodetriage.controller.store import Store, StoreError
 from nodetriage.controller.watch import watch
+from nodetriage.service.address import is_local
 from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
 
@@ -38,7 +42,6 @@ SERVICE = health_pb2.DESCRIPTOR.services_by_name["NodeHealth"].full_name
 _LAST_WORDS_S = 5.0  # for an agent that does not read, before its stream is given up
 
 M = TypeVar("M", bound=Message)
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,16 @@ class NodeHealthServer:
     """Owns the listener and the table of sessions. `start`, then `stop`; `port` is the bound one (0 for unix)."""
 
     def __init__(
-        self, store: Store, freshness: Freshness, settings: ServerSettings, authorize: Authorize = trust_loopback
+        self,
+        store: Store,
+        freshness: Freshness,
+        settings: ServerSettings,
+        proof: Proof | None = None,
+        deny: Collection[str] = (),
     ) -> None:
-        self._store, self.freshness, self._settings, self._authorize = store, freshness, settings, authorize
+        self._store, self.freshness, self._settings = store, freshness, settings
+        self._proof = proof or ThisMachine()
+        self.door = Door(self._proof, settings.admission, deny)
         self._sessions: dict[str, Session] = {}
         self._watchers = 0
         self._health = health.aio.HealthServicer()
@@ -66,12 +76,15 @@ class NodeHealthServer:
 
     async def start(self) -> None:
         """Raises ConfigError where the address cannot be listened on, or not without proof of identity."""
-        listen, credentials = self._settings.listen, credentials_for(self._settings.listen)
-        server = grpc.aio.server(options=_channel_options(self._settings.admission))
+        listen, credentials = self._settings.listen, self._proof.credentials()
+        if credentials is None and not is_local(listen):
+            raise ConfigError(f"controller.listen: {listen}: {PLAINTEXT}")
+        server = grpc.aio.server(options=channel_options(self._settings.admission))
         server.add_generic_rpc_handlers((self._handlers(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        if self._proof.knows_all:
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+            names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, server)
         try:
             if credentials is None:
                 self.port = server.add_insecure_port(listen)
@@ -122,29 +135,40 @@ class NodeHealthServer:
 
     async def _connect(self, _: AsyncIterator[bytes], context: Context) -> None:
         try:
-            await self._serve_agent(context)
+            async with self.door.entered(context) as identity:
+                await self._serve_agent(context, identity)
         except (Refused, StoreError) as error:
-            await _refuse(context, error)
+            await self._refuse(context, error)
 
     async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
         try:
-            request = _parse(health_pb2.WatchRequest, raw)
-            await self._authorize(context, None)
-            if self._watchers >= self._settings.admission.max_watchers:
-                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {self._watchers} watchers")
-            self._watchers += 1
-            try:
-                await context.send_initial_metadata(())  # tells a follower that it was let in, before there is news
-                async with contextlib.aclosing(watch(self._store, request)) as found:
+            async with self.door.entered(context) as identity:
+                may_watch(identity)
+                request = _parse(health_pb2.WatchRequest, raw)
+                async with contextlib.aclosing(self._watched(request, context)) as found:
                     async for event in found:
                         yield event
-            finally:
-                self._watchers -= 1
         except (Refused, StoreError) as error:
-            await _refuse(context, error)
+            await self._refuse(context, error)
 
-    async def _serve_agent(self, context: Context) -> None:
-        hello = await self._hello(context)
+    async def _watched(
+        self, request: health_pb2.WatchRequest, context: Context
+    ) -> AsyncGenerator[health_pb2.WatchedEvent, None]:
+        if self._watchers >= self._settings.admission.max_watchers:
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {self._watchers} watchers")
+        self._watchers += 1
+        try:
+            await context.send_initial_metadata(())  # tells a follower that it was let in, before there is news
+            async with contextlib.aclosing(watch(self._store, request)) as found:
+                async for event in found:
+                    yield event
+        finally:
+            self._watchers -= 1
+
+    async def _serve_agent(self, context: Context, identity: Identity) -> None:
+        if identity.answer:
+            await context.send_initial_metadata(identity.answer)
+        hello = await self._hello(context, identity)
         now_us = _unix_us()
         stored = await self._store.record_hello(
             Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us
@@ -153,7 +177,10 @@ class NodeHealthServer:
         bucket = Bucket(limits.events_per_s_per_node, limits.burst_events_per_node, time.monotonic())
         session = Session(hello.node, hello.boot_id, context.peer(), bucket)
         self._enter(session)
-        log.info("agent connected", node=hello.node, peer=session.peer, version=hello.agent_version)
+        ending = self.door.guard(identity, session.end)
+        log.info(
+            "agent connected", node=hello.node, peer=session.peer, version=hello.agent_version, identity=identity.how
+        )
         session.send(self._welcome(stored))
         sender = asyncio.ensure_future(session.send_all(context))
         tasks = [asyncio.ensure_future(self._take(session, context)), asyncio.ensure_future(session.ended()), sender]
@@ -162,6 +189,7 @@ class NodeHealthServer:
             for task in done:
                 task.result()
         finally:
+            ending()
             self._leave(session)
             # gRPC can send no status while a message is on its way, and a message cannot be taken back.
             await asyncio.wait([sender], timeout=_LAST_WORDS_S)
@@ -169,24 +197,24 @@ class NodeHealthServer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hello(self, context: Context) -> health_pb2.Hello:
+    async def _hello(self, context: Context, identity: Identity) -> health_pb2.Hello:
         limits = self._settings.admission
         try:
             async with asyncio.timeout(limits.hello_within_s):
-                message = await _next(context)
+                message = await self._next(context)
         except TimeoutError:
             raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {limits.hello_within_s:g} s") from None
         if message is None or message.WhichOneof("body") != "hello":
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
         admit_hello(message.hello, self._settings.version)
-        await self._authorize(context, message.hello)
+        speaks_for(identity, message.hello.node)
         if len(self._sessions) >= limits.max_agents and message.hello.node not in self._sessions:
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limits.max_agents} agents")
         return message.hello
 
     async def _take(self, session: Session, context: Context) -> None:
         """Everything after the hello, until the agent closes its side."""
-        while (message := await _next(context)) is not None:
+        while (message := await self._next(context)) is not None:
             now_s, now_us = time.monotonic(), _unix_us()
             body = message.WhichOneof("body")
             self.freshness.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
@@ -219,6 +247,20 @@ class NodeHealthServer:
         )
         return health_pb2.ControllerMessage(welcome=welcome)
 
+    async def _next(self, context: Context) -> health_pb2.AgentMessage | None:
+        raw = await context.read()
+        if raw is grpc.aio.EOF:
+            return None
+        if len(raw) > (limit := self._settings.admission.max_message_bytes):
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {len(raw)} bytes; at most {limit}")
+        return _parse(health_pb2.AgentMessage, raw)
+
+    async def _refuse(self, context: Context, error: Refused | StoreError) -> None:
+        if isinstance(error, StoreError):
+            error = Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}")
+        self.door.refusals.tell(context.peer(), error.code.name, error.reason)
+        await context.abort(error.code, error.reason)
+
     def _enter(self, session: Session) -> None:
         if older := self._sessions.get(session.node):
             log.warning("stream replaced by a newer one", node=session.node, old=older.peer, new=session.peer)
@@ -233,11 +275,6 @@ class NodeHealthServer:
             log.info("agent disconnected", node=session.node, peer=session.peer)
 
 
-async def _next(context: Context) -> health_pb2.AgentMessage | None:
-    raw = await context.read()
-    return None if raw is grpc.aio.EOF else _parse(health_pb2.AgentMessage, raw)
-
-
 def _parse(kind: type[M], raw: bytes) -> M:
     try:
         return kind.FromString(raw)
@@ -247,29 +284,9 @@ def _parse(kind: type[M], raw: bytes) -> M:
         ) from None
 
 
-async def _refuse(context: Context, error: Refused | StoreError) -> None:
-    if isinstance(error, StoreError):
-        error = Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}")
-    log.warning("peer sent away", peer=context.peer(), code=error.code.name, reason=error.reason)
-    await context.abort(error.code, error.reason)
-
-
 def _wire(ranges: Iterable[SeqRange]) -> list[health_pb2.SeqRange]:
     return [health_pb2.SeqRange(boot_id=r.boot_id, first_seq=r.first, last_seq=r.last) for r in ranges]
 
 
 def _unix_us() -> int:
     return time.time_ns() // 1000
-
-
-def _channel_options(limits: AdmissionSettings) -> list[tuple[str, Any]]:
-    return [
-        ("grpc.so_reuseport", 0),  # with it a second controller would quietly share the port
-        ("grpc.max_receive_message_length", limits.max_message_bytes),
-        ("grpc.keepalive_time_ms", 30_000),  # finds peers that went away without a word
-        ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.max_concurrent_streams", 16),  # of one connection
-    ]
