@@ -22,6 +22,7 @@ from nodetriage.analysis.rates import SizeBucket
 from nodetriage.analysis.solve import ContourPoint
 
 _INCHES = (8.0, 5.0)
+_MOST_NOTES = 12  # lines for what was first seen; more would hide the rates
 
 
 def save(figure: Figure, directory: Path, name: str) -> tuple[Path, Path]:
@@ -98,9 +99,11 @@ def rolling_rates(rates: pl.DataFrame, annotations: pl.DataFrame, source: str) -
     first, last = wide["day"].to_numpy()[[0, -1]]
     plot.set_xlim(first, last)
     within = annotations.filter(pl.col("day").is_between(wide["day"].min(), wide["day"].max()))
-    for number, (day, text) in enumerate(within.select("day", "text").iter_rows(), 1):
+    for number, (day, text) in enumerate(within.select("day", "text").head(_MOST_NOTES).iter_rows(), 1):
         plot.axvline(day, color="black", linewidth=0.8, linestyle=":", label=f"{number}: {text}")
         plot.annotate(str(number), (day, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom")
+    if within.height > _MOST_NOTES:
+        plot.plot([], [], " ", label=f"and {within.height - _MOST_NOTES:,} more first seen")
     figure.legend(*_topmost_first(plot), loc="outside right upper", fontsize="small")
     figure.autofmt_xdate()
     return figure
