@@ -23,7 +23,7 @@ from nodetriage.agent.host import Host
 from nodetriage.agent.identity import Identify, identify_by
 from nodetriage.agent.inbox import Inbox, Position
 from nodetriage.agent.rounds import Rounds
-from nodetriage.agent.sources import KernelLogSource, MountSource
+from nodetriage.agent.sources import KernelLogSource, Surroundings
 from nodetriage.agent.spool import Spool
 from nodetriage.agent.status import StatusServer
 from nodetriage.agent.stream import Node, Stream
@@ -41,7 +41,6 @@ TICK_S = 30.0
 SAVE_S = 60.0  # how old what is kept may be, where nothing changed
 SUMMARY_S = 300.0
 STOP_LIMIT_S = 2.0  # for the last commit
-MOUNTS_SETTLE_S = 0.1  # a mount comes as several changes
 LOG_LIMIT_S = 0.5  # for the last log lines
 EXIT_REFUSED = 1
 
@@ -98,10 +97,10 @@ class Daemon:
         self._traffic = Traffic(self._workers.run)
         self._pulse = condition.Pulse(self._spool, self._workers, self._traffic, self._boot_id)
         self._status = StatusServer(agent.socket, self._answer)
-        self._mounts = MountSource(self._mounts_changed)
         self._inbox: Inbox | None = None
         self._kernel_log: KernelLogSource | None = None
         self._rounds: Rounds
+        self._surroundings: Surroundings
         self._hooks: hooks.Hooks
 
     async def run(self) -> int:
@@ -164,7 +163,10 @@ class Daemon:
                 kernel_log.path, kernel_log.accept_user_records, self._inbox, self._rounds.wake, self._judge_self
             )
             self._kernel_log.start()
-        self._mounts.start()
+        self._surroundings = Surroundings(worker.catalogue(self._catalogue), self._rounds.wake_source)
+        self._surroundings.start()
+        if self._surroundings.trouble:
+            self._log.warning("devices are not followed", why=self._surroundings.trouble)
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
         self._notify.stopping()
@@ -173,7 +175,7 @@ class Daemon:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._status.close()
         await self._rounds.stop()
-        self._mounts.stop()
+        self._surroundings.stop()
         if self._kernel_log:
             self._kernel_log.stop()
         await self._workers.close()
@@ -232,9 +234,6 @@ class Daemon:
     def _free(self, device_class: str) -> None:
         self._log.info("worker free", device_class=device_class)
         self._rounds.wake_class(device_class)
-
-    def _mounts_changed(self) -> None:
-        asyncio.get_running_loop().call_later(MOUNTS_SETTLE_S, self._rounds.wake_source, "mounts")
 
     def _heartbeat(self, whole: bool) -> pb.Heartbeat:
         return self._pulse.beat(self._rounds, whole, boottime_s())

@@ -89,5 +89,5 @@ CHECK = Check(
     worker="storage",
     every_s=1800,
     timeout_s=15,
-    wakes_on=("udev:nvme",),
+    wakes_on=("udev:nvme", "udev:scsi_disk"),
 )  # fmt: skip
