@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from nodetriage.analysis import lemon_score, losses, mttf, plots, rates, rates_over_time, solve
 from nodetriage.analysis.lemon_signals import SIGNALS
@@ -50,19 +51,17 @@ def draw_all(study: Study, directory: Path) -> list[Path]:
 
 
 def lemon_signals(judged: Judged, source: str) -> Figure:
-    """The share of nodes at or below each value of each signal; flagged nodes are marked."""
+    """The share of nodes at or below each value, each signal on a scale of its own; flagged nodes are marked."""
     figure = Figure(figsize=(11.0, 6.0), layout="constrained")
     figure.suptitle(f"Lemon signals over {judged.nodes.height:,} nodes, {judged.settings.window_days} days")
     steps = lemon_score.cdf(judged)
     flagged = judged.nodes.filter("flagged")
-    panels = figure.subplots(2, 4, sharey=True)
+    panels = figure.subplots(2, 4)
     for panel, signal in zip(panels.flat, SIGNALS, strict=True):
         own = steps.filter(pl.col("signal") == signal)
         _cdf(panel, own, flagged[signal].to_numpy(), judged.thresholds[signal], signal)
     figure.supylabel("share of nodes at or below", fontsize="medium")
-    figure.supxlabel(
-        f"line: from here a signal stands out · crosses: flagged nodes\nsource: {source}", fontsize="small"
-    )
+    plots.say_source(figure, f"{source} (line: from here a signal stands out; crosses: flagged nodes)")
     return figure
 
 
@@ -108,6 +107,11 @@ def _cdf(
         at = shares[np.searchsorted(values, flagged)]
         panel.plot(flagged, at, "x", color="tab:red", markersize=5)
     panel.set_title(signal.replace("_per_", "\nper ").replace("_failure_share", "\nfailure_share"), fontsize="small")
+    least = float(shares.min()) if shares.size else 0.0
+    spread = 1 - least or 0.1
+    panel.set_ylim(1 - spread * 1.05, 1 + spread * 0.05)
+    panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+    panel.tick_params(labelsize="small")
     panel.grid(visible=True, alpha=0.3)
 
 
