@@ -114,5 +114,4 @@ CHECK = Check(
     remember=remember,
     clears=clears,
     kernel_pattern=r"NVRM: Xid \([^)]*\): (48|92|94|95|140|17[12])\b",
-    in_prolog=True,
 )
