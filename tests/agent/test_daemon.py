@@ -219,6 +219,20 @@ def test_a_mount_wakes_the_check_that_asked_for_mounts(agent: Agent, trial: Path
         subprocess.run(["umount", "-l", trial / "mount"], check=True)
 
 
+def test_a_device_that_comes_wakes_the_check_that_asked_for_its_subsystem(agent: Agent) -> None:
+    null = Path("/sys/class/mem/null/uevent")
+    if not os.access(null, os.W_OK):
+        pytest.skip("asking the kernel for a device event needs root")
+    agent.configure(REST.replace("[checks.mounts]\nenabled = false\n", ""))
+    agent.start()
+    until(lambda: agent.check("mounts").get("outcome") == "ok")
+    until(lambda: agent.check("mounts")["age_s"] > 0.5)
+
+    null.write_text("add")
+
+    until(lambda: agent.check("mounts")["age_s"] < 0.4, 5)
+
+
 def test_systemd_hears_of_start_reload_watchdog_and_stop(agent: Agent, tmp_path: Path) -> None:
     heard: list[str] = []
     here = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nodetriage.agent.inbox import Inbox, Position
 from nodetriage.agent.kmsg import KernelLog
-from nodetriage.agent.sources import KernelLogSource
+from nodetriage.agent.sources import KernelLogSource, Surroundings
 from nodetriage.checks.model import Check
 
 XID: Check[Any, Any] = Check(
@@ -110,3 +112,30 @@ def test_a_log_that_fails_later_is_a_trouble_that_is_kept(tmp_path: Path) -> Non
         assert "kmsg: Operation not permitted" in source.trouble
 
     follow(log, body, open_log=lambda path, after: KernelLog(path, after, read=read))
+
+
+DEVICES: Check[Any, Any] = Check(
+    name="devices", read=lambda h: None, judge=lambda n, b, p: (), policy=None, faults=(), wakes_on=("udev:mem",)
+)
+MEM = Path("/sys/class/mem")
+
+
+@pytest.mark.skipif(not os.access(MEM / "null/uevent", os.W_OK), reason="device events need root")
+def test_devices_that_come_together_wake_once_and_a_changed_one_does_not() -> None:
+    async def main() -> list[str]:
+        woken: list[str] = []
+        source = Surroundings((XID, DEVICES), woken.append)
+        source.start()
+        try:
+            (MEM / "zero/uevent").write_text("change")
+            for name in ("null", "zero", "full"):
+                (MEM / name / "uevent").write_text("add")
+            await until(lambda: "udev:mem" in woken)
+            (MEM / "zero/uevent").write_text("change")
+            (MEM / "null/uevent").write_text("online")
+            await until(lambda: woken.count("udev:mem") == 2)
+        finally:
+            source.stop()
+        return [source for source in woken if source != "mounts"]
+
+    assert asyncio.run(main()) == ["udev:mem", "udev:mem"]

@@ -125,6 +125,12 @@ COUNT = Check(
     every_s=60.0,
 )
 MOUNTS = Check(
-    name="mounts", read=read_word, judge=nothing, policy=Policy(), faults=(), every_s=600.0, wakes_on=("mounts",)
+    name="mounts",
+    read=read_word,
+    judge=nothing,
+    policy=Policy(),
+    faults=(),
+    every_s=600.0,
+    wakes_on=("mounts", "udev:mem"),
 )
 ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS)
