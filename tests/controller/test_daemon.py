@@ -171,5 +171,5 @@ def test_a_bad_file_at_the_start_is_one_line_and_78(controller: Controller) -> N
         [CTL, "controller", "--config", controller.settings], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 78
-    assert "0.0.0.0:7443 would hear anyone without proof of identity" in done.stderr
+    assert "0.0.0.0:7443: plaintext, which would hear anyone without proof of identity" in done.stderr
     assert len(done.stderr.splitlines()) == 1

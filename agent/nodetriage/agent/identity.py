@@ -33,7 +33,10 @@ def identify_by(settings: AgentSettings) -> Identify:
         tls.read()  # now rather than at the first connection, which nobody may look at
         return tls
     if own.kind == "munge":
-        return MungeIdentity(own, node_name(settings.agent.node))
+        try:
+            return MungeIdentity(own, node_name(settings.agent.node))
+        except MungeError as error:
+            raise ConfigError(f"identity.kind: munge: {error}") from error
     if beyond := [a for a in settings.controller.addresses if not is_local(a)]:
         raise ConfigError(f"controller.addresses: {beyond[0]}: {PLAINTEXT}")
     return anonymous

@@ -1,6 +1,7 @@
 """The verb `controller`."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ def add(verbs: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from nodetriage.controller.config import DEFAULT_CONFIG
+    from nodetriage.controller import config
+    from nodetriage.controller.handshakes import TRACER
+
+    path = arguments.config or config.DEFAULT_CONFIG
+    if config.load(path).identity.kind != "none":
+        os.environ.update(TRACER)  # before the first import of grpc, which reads it once
     from nodetriage.controller.daemon import run
 
-    return run(arguments.config or DEFAULT_CONFIG)
+    return run(path)

@@ -8,8 +8,9 @@ from typing import Literal
 
 from nodetriage.checks.settings import ConfigError, load_toml, replace_from
 from nodetriage.controller import topology
-from nodetriage.controller.admission import AdmissionSettings
 from nodetriage.controller.database import sqlite_url
+from nodetriage.controller.identity_settings import IdentitySettings
+from nodetriage.controller.limits import AdmissionSettings
 from nodetriage.controller.pki import PkiSettings
 from nodetriage.controller.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
@@ -24,7 +25,7 @@ class Controller:
 
     listen: str = "127.0.0.1:7443"  # HOST:PORT or unix:PATH
     state_dir: Path = Path("/var/lib/nodetriage-controller")  # the history; one controller a folder
-    run_dir: Path = Path()  # of operator.sock, through which nodetriagectl gives orders; empty: state_dir
+    run_dir: Path | None = None  # of operator.sock, through which nodetriagectl gives orders; none: state_dir
     topology: Path | None = None  # what nodes share; none: topology.toml beside controller.toml, if there is one
     database: str = ""  # postgresql://HOST/NAME; empty: history.sqlite in state_dir
     heartbeat_every_s: float = 5.0  # told to every agent; 0 leaves each to its own setting
@@ -67,6 +68,7 @@ class ControllerSettings:
     scheduler: SchedulerSettings = SchedulerSettings()
     policy: PolicyFile = PolicyFile()
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    identity: IdentitySettings = field(default_factory=IdentitySettings)
     pki: PkiSettings = field(default_factory=PkiSettings)
 
     @property
@@ -75,8 +77,7 @@ class ControllerSettings:
 
     @property
     def run_dir(self) -> Path:
-        own = self.controller
-        return own.run_dir if own.run_dir != Path() else own.state_dir
+        return self.controller.run_dir or self.controller.state_dir
 
     def load_topology(self) -> Mapping[str, tuple[str, ...]]:
         """Raises ConfigError."""
@@ -117,6 +118,7 @@ def _beside(named: Path | None, folder: Path, default: str) -> Path | None:
 
 
 def needs_restart(old: ControllerSettings, new: ControllerSettings) -> list[str]:
-    """Sections whose change a running controller cannot take over: all but the policy."""
+    """Sections whose change a running controller cannot take over: all but the policy and identity.deny."""
+    old = dataclasses.replace(old, identity=dataclasses.replace(old.identity, deny=new.identity.deny))
     names = [f.name for f in dataclasses.fields(ControllerSettings) if f.name not in ("policy", "pki")]
     return [name for name in names if getattr(old, name) != getattr(new, name)]

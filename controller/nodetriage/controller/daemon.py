@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 from collections.abc import Coroutine, Iterator
 from importlib import metadata
@@ -20,7 +21,9 @@ from nodetriage.controller.brain import Brain
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.database import open_database
 from nodetriage.controller.freshness import Freshness
+from nodetriage.controller.handshakes import overhear
 from nodetriage.controller.operator import OperatorListener, OperatorService
+from nodetriage.controller.proofs import new_proof
 from nodetriage.controller.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.store import Store, StoreError
 from nodetriage.service import log
@@ -39,12 +42,19 @@ def run(path: Path) -> int:
     settings = config.load(path)
     settings.load_policy()
     settings.load_topology()
-    lines = log.set_up()
+    _allow_connections()
+    lines = log.set_up(out=os.fdopen(os.dup(2), "w", buffering=1, errors="replace"))
     try:
         with _only_one(settings.controller.state_dir):
             return asyncio.run(Daemon(path, settings).run())
     finally:
         lines.drain(LOG_LIMIT_S)
+
+
+def _allow_connections() -> None:
+    """Each is a descriptor. The soft limit is 1024 for programs that use select(2)."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager
@@ -84,7 +94,9 @@ class Daemon:
             settings.controller.heartbeat_every_s,
             settings.admission,
         )
-        self._server = NodeHealthServer(self._store, self._freshness, serving)
+        self._server = NodeHealthServer(
+            self._store, self._freshness, serving, new_proof(settings), settings.identity.deny
+        )
         self._brain = Brain(
             self._store,
             settings.new_scheduler(),
@@ -94,6 +106,9 @@ class Daemon:
         )
         orders = OperatorService(self._brain, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
+        self._server.operators = OperatorService(
+            self._brain, self._server.command, self._store, self._server.door.operator
+        )
 
     async def run(self) -> int:
         """0 after a stop that was asked for, 1 where a part failed (systemd starts the controller again)."""
@@ -101,9 +116,11 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        heard = contextlib.ExitStack()
         try:
             await self._store.open()
             self._store.on_events(lambda _: self._brain.notify())
+            heard.enter_context(self._overhear(loop))
             await self._server.start()
             await self._operators.start()
             self._notify.ready(f"listening on {self._settings.controller.listen}")
@@ -117,9 +134,17 @@ class Daemon:
             with contextlib.suppress(StoreError):
                 await self._store.record_seen(self._freshness.take_unsaved(inf))
             await self._store.close()
+            heard.close()
+
+    def _overhear(self, loop: asyncio.AbstractEventLoop) -> contextlib.AbstractContextManager[None]:
+        """Has handshakes that failed logged as refusals: gRPC's core tells of them on stderr alone."""
+        if self._settings.identity.kind == "none":
+            return contextlib.nullcontext()
+        tell = self._server.door.refusals.tell
+        return overhear(lambda peer, why: loop.call_soon_threadsafe(tell, peer, "HANDSHAKE", why))
 
     def reload(self) -> None:
-        """Takes over a changed policy. What is wrong, or needs a restart, is said and changes nothing."""
+        """Takes over policy and identity.deny. What is wrong, or needs a restart, is said and changes nothing."""
         self._notify.reloading()
         try:
             new = config.load(self._path)
@@ -128,8 +153,11 @@ class Daemon:
             _log.error("settings kept as they were", why=str(error))
         else:
             self._brain.set_policy(policy)
+            denied = self._server.door.deny(new.identity.deny)
             restart = config.needs_restart(self._settings, new)
-            _log.info("policy loaded again", file=str(new.policy.file or "shipped"), needs_restart=restart)
+            _log.info(
+                "policy loaded again", file=str(new.policy.file or "shipped"), needs_restart=restart, denied=denied
+            )
         self._notify.ready(f"listening on {self._settings.controller.listen}")
 
     async def _until_stopped(self, *parts: Coroutine[Any, Any, None]) -> int:

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 from nodetriage.controller.admission import Refused
-from nodetriage.controller.identity import Context, Identity, Proof, not_denied, unauthenticated
+from nodetriage.controller.identity import Context, Identity, Proof, may_operate, not_denied, unauthenticated
 from nodetriage.controller.limits import AdmissionSettings
 from nodetriage.controller.peers import Peers
 from nodetriage.controller.refusals import Refusals
 from nodetriage.service.address import is_local, peer_host
+from nodetriage.v1 import health_pb2
 
 _LONGEST_TIMER_S = 86_400.0
 
@@ -34,6 +35,16 @@ class Door:
             return
         with self._peers.stream(host, time.monotonic()):
             yield await self._identified(context)
+
+    async def operator(self, context: Context, _: health_pb2.Actor) -> str:
+        """Who gives an order, for the record: by what is proved, whatever the call says. Raises Refused."""
+        try:
+            async with self.entered(context) as identity:
+                may_operate(identity)
+                return identity.name
+        except Refused as error:
+            self.refusals.tell(context.peer(), error.code.name, error.reason)
+            raise
 
     def guard(self, identity: Identity, end: Callable[[Refused], None]) -> Callable[[], None]:
         """Calls `end` when the identity is no longer good; returns how to stop that."""

@@ -9,7 +9,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import TextIO
 
 TRACER = {"GRPC_TRACE": "handshaker"}  # for the environment
 
@@ -61,10 +60,11 @@ class Overheard:
 
 
 @contextlib.contextmanager
-def overhear(tell: Callable[[str, str], object]) -> Iterator[TextIO]:
-    """Reads the process's stderr from here on. Gives the stream that goes where stderr went before, for our own log.
+def overhear(tell: Callable[[str, str], object]) -> Iterator[None]:
+    """Reads the process's stderr from here on; what is not about handshakes goes on to where it went before.
 
-    `tell(peer, reason)` is called from a thread. Core is never held up: what does not fit into the pipe is lost.
+    `tell(peer, reason)` is called from a thread. Core is never held up: what does not fit into the pipe is lost. The
+    process's own log should have a descriptor of its own.
     """
     before = os.dup(2)
     reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -72,21 +72,19 @@ def overhear(tell: Callable[[str, str], object]) -> Iterator[TextIO]:
     os.dup2(writer, 2)
     os.close(writer)
     out = os.fdopen(os.dup(before), "w", buffering=1, errors="replace")
-    raw = os.fdopen(os.dup(before), "w", buffering=1, errors="replace")
-    thread = threading.Thread(target=_read, args=(reader, Overheard(raw.write, tell)), name="stderr", daemon=True)
+    thread = threading.Thread(target=_read, args=(reader, Overheard(out.write, tell)), name="stderr", daemon=True)
     thread.start()
     try:
-        yield out
+        yield
     finally:
         os.dup2(before, 2)  # closes the pipe's last writer: the thread ends
-        thread.join(1.0)
         os.close(before)
-        for stream in (out, raw):
-            stream.close()
+        thread.join(1.0)
+        out.close()
 
 
 def _read(reader: int, overheard: Overheard) -> None:
     with os.fdopen(reader, errors="replace") as lines:
         for line in lines:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: the loop is closed
                 overheard.line(line)

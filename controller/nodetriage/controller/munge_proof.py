@@ -29,7 +29,7 @@ _THREADS = 8  # that wait for munged
 
 
 class MungeProof:
-    """Belongs to one event loop."""
+    """Belongs to one event loop. Raises MungeError where there is no libmunge."""
 
     knows_all = False
 

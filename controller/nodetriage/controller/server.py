@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -34,6 +34,7 @@ from nodetriage.controller.watch import watch
 from nodetriage.service.address import is_local
 from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
+from nodetriage.v1 import health_pb2_grpc as nodetriage_grpc
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +69,7 @@ class NodeHealthServer:
         self._store, self.freshness, self._settings = store, freshness, settings
         self._proof = proof or ThisMachine()
         self.door = Door(self._proof, settings.admission, deny)
+        self.operators: Any = None  # an Operator servicer, to be served where peers prove who they are
         self._sessions: dict[str, Session] = {}
         self._watchers = 0
         self._health = health.aio.HealthServicer()
@@ -85,6 +87,8 @@ class NodeHealthServer:
             health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
             names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, server)
+        if credentials is not None and self.operators is not None:
+            nodetriage_grpc.add_OperatorServicer_to_server(self.operators, server)  # type: ignore[no-untyped-call] # generated
         try:
             if credentials is None:
                 self.port = server.add_insecure_port(listen)

@@ -36,6 +36,14 @@ class Slurm:
             raise SchedulerRefused(f"Slurm has no node {name} in any partition")
         return found[name]
 
+    async def hosts(self) -> Mapping[str, tuple[str, ...]]:
+        """By what names or addresses Slurm reaches each node."""
+        text = await self._run("sinfo", "-h", "-a", "-N", "-O", slurm_text.HOST_FORMAT)
+        try:
+            return slurm_text.parse_hosts(text)
+        except slurm_text.Garbled as error:
+            raise SchedulerUnavailable(f"sinfo: {error}") from error
+
     async def jobs_on(self, node: str) -> tuple[JobView, ...]:
         return self._jobs(await self._run("squeue", "-h", "-a", "-r", "-w", node, "-O", slurm_text.JOB_FORMAT))
 

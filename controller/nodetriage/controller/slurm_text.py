@@ -23,6 +23,7 @@ def _format(*types: str) -> str:
 
 
 NODE_FORMAT = _format("NodeList", "StateComplete", "PartitionName", "User", "Reason")
+HOST_FORMAT = _format("NodeList", "NodeAddr", "NodeHost")
 JOB_FORMAT = _format(
     "JobID",
     "ArrayJobID",
@@ -62,6 +63,11 @@ def parse_nodes(text: str) -> dict[str, NodeView]:
             partitions=(before.partitions if before else ()) + partitions,
         )
     return found
+
+
+def parse_hosts(text: str) -> dict[str, tuple[str, ...]]:
+    """`sinfo -h -a -N -O HOST_FORMAT`: NodeAddr and NodeHostName of each node. Raises Garbled."""
+    return {name: tuple(dict.fromkeys((address, host))) for name, address, host in _records(text, 3)}
 
 
 def parse_jobs(text: str) -> tuple[JobView, ...]:

@@ -98,9 +98,13 @@ class _Context:
 
 
 class Munge:
-    """munged behind `socket` (empty: libmunge's own default). Safe to use from several threads."""
+    """munged behind `socket` (empty: libmunge's own default). Safe to use from several threads.
+
+    Raises MungeError where libmunge is not installed; a munged that is not running shows later.
+    """
 
     def __init__(self, socket: str = "") -> None:
+        _library()
         self._socket = socket
 
     def encode(self, payload: bytes, ttl_s: int, only_uid: int | None = None) -> str:
