@@ -51,9 +51,13 @@ class Agent:
         argv = (NODETRIAGE, "agent", "--config", str(self.settings))
         return Program(log, *argv, die_at=die_at, die_when=f"{self.folder}/die")
 
+    def launch(self, die_at: str = "") -> None:
+        """Starts it on the kernel log as it is."""
+        self._program = self.spawn(self.folder / "log", die_at)
+
     def start(self, die_at: str = "", wait: bool = True) -> None:
         self.kernel_log.rewind()
-        self._program = self.spawn(self.folder / "log", die_at)
+        self.launch(die_at)
         if wait:
             wait_until(self.looked, START_LIMIT_S, f"the agent of {self.node} has run every check")
 
