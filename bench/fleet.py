@@ -1,17 +1,19 @@
-"""Durable events/s and ack latency of one controller under many agents, over the real protocol.
+"""Agents by the thousand on one controller: events/s that are on disk, ack latency, the controller's CPU and memory.
 
-    .venv/bin/python bench/fleet.py --agents 200 --seconds 10
+    .venv/bin/python bench/fleet.py --agents 200
+    .venv/bin/python bench/fleet.py --agents 100 300 1000 3000 10000 --plot bench/figures/fleet.svg
 
-Starts `nodetriagectl controller` in a temporary folder, then speaks for N nodes from this process: each sends a batch
-of events, waits for its ack (which means: on the disk), and sends the next; heartbeats go on beside. The generator
-and the controller share the machine's cores. The last line is one JSON object.
+For each size it starts `nodetriagectl controller` in a temporary folder, connects that many agents (a TCP connection
+and a Connect call each), and then has them send heartbeats as real agents do and batches of events, open loop: a batch
+is due at its time whether or not the one before is acked. An ack means: on the disk. Generator and controller share the
+machine's cores. A row of figures for each size; the last line is one JSON array.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import random
+import re
 import resource
 import signal
 import sqlite3
@@ -20,172 +22,134 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc
-
-from nodetriage.v1 import health_pb2 as pb
-from nodetriage.v1 import health_pb2_grpc
+from nodes import Agent, Clock, Load, Tally
 
 CTL = str(Path(sys.executable).parent / "nodetriagectl")
-BOOT = "00000000-0000-0000-0000-000000000001"
+CONNECTING = 200  # at the same time
+SETTLE_S = 2.0  # after the last welcome
+COLUMNS = ("agents", "events_per_s", "ack_p50_ms", "ack_p99_ms", "heartbeats_per_s", "cpu_percent", "rss_mib", "lost")
 
 
-@dataclass
-class Tally:
-    """What all agents together have seen."""
-
-    acked_events: int = 0
-    heartbeats: int = 0
-    ack_s: list[float] = field(default_factory=list)
-    refused: int = 0
-
-
-@dataclass(frozen=True)
-class Load:
-    """What each agent does."""
-
-    until_s: float  # of time.monotonic
-    batch: int
-    every_s: float  # between batches; 0: as fast as acks come
-    heartbeat_s: float
-
-
-def event(seq: int) -> pb.Event:
-    made = pb.Event(boot_id=BOOT, seq=seq, at_unix_us=time.time_ns() // 1000, kind=pb.EVENT_KIND_REPEATED)
-    made.check, made.part, made.fault = "gpu_xid", "GPU-5d5b1ba5-6bd1-4f9b-a3bf-1d0b9b2a7a11", "gpu_xid_app"
-    made.severity = pb.SEVERITY_WARNING
-    made.evidence["xid"].whole = 31
-    made.evidence["line"].text = "NVRM: Xid (PCI:0000:3a:00): 31, pid=4242, name=python, Ch 00000008"
-    return made
-
-
-def heartbeat() -> pb.AgentMessage:
-    checks = [pb.CheckState(check=f"check_{i}", outcome=pb.OUTCOME_OK, age_ms=1000 * i) for i in range(25)]
-    ports = [pb.PortTraffic(port=f"mlx5_{i}/1", rx_bytes=1 << 40, tx_bytes=1 << 40) for i in range(8)]
-    return pb.AgentMessage(heartbeat=pb.Heartbeat(boot_id=BOOT, checks=checks, ports=ports))
+async def drive(agents: int, load: Load, seconds: float, controller: "Controller") -> dict[str, Any]:
+    tally = Tally(agents, asyncio.Event())
+    clock, places = Clock(asyncio.Event()), asyncio.Semaphore(CONNECTING)
+    started_s = time.monotonic()
+    tasks = [asyncio.ensure_future(Agent(f"n{i}", load, tally, places, clock).run()) for i in range(agents)]
+    await tally.all_there.wait()
+    connect_s = time.monotonic() - started_s
+    await asyncio.sleep(SETTLE_S)
+    beats, cpu_s, own_s = tally.heartbeats, controller.cpu_s(), _own_cpu_s()
+    clock.until_s = time.monotonic() + seconds
+    clock.begin.set()
+    await asyncio.sleep(seconds)
+    took = {"cpu_s": controller.cpu_s() - cpu_s, "own_s": _own_cpu_s() - own_s, "beats": tally.heartbeats - beats}
+    rss_mib = controller.rss_mib()
+    await asyncio.gather(*tasks)
+    cuts = statistics.quantiles(tally.ack_s, n=100) if len(tally.ack_s) > 1 else [0.0] * 99
+    return {
+        "agents": agents,
+        "events_per_s": round(tally.acked_events / seconds),
+        "ack_p50_ms": round(cuts[49] * 1000, 1),
+        "ack_p99_ms": round(cuts[98] * 1000, 1),
+        "heartbeats_per_s": round(took["beats"] / seconds),
+        "cpu_percent": round(100 * took["cpu_s"] / seconds),
+        "rss_mib": round(rss_mib),
+        "lost": tally.ended,
+        "why": tally.why,
+        "connect_s": round(connect_s, 1),
+        "generator_cpu_percent": round(100 * took["own_s"] / seconds),
+        "sent_events": tally.sent_events,
+        "acked_events": tally.acked_events,
+    }
 
 
-async def one_agent(node: str, channel: Any, load: Load, tally: Tally) -> None:
-    call = health_pb2_grpc.NodeHealthStub(channel).Connect()
-    hello = pb.Hello(protocol=1, node=node, boot_id=BOOT, agent_version="0.1.0", profile="bench")
-    try:
-        await call.write(pb.AgentMessage(hello=hello))
-        await call.read()
-        await talk(call, load, tally)
-        await call.done_writing()
-    except grpc.aio.AioRpcError:
-        tally.refused += 1
+def _own_cpu_s() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return own.ru_utime + own.ru_stime
 
 
-async def talk(call: Any, load: Load, tally: Tally) -> None:
-    seq, beat = 1, heartbeat()
-    next_beat = time.monotonic() + random.uniform(0, load.heartbeat_s)
-    await asyncio.sleep(min(random.uniform(0, load.every_s), load.until_s - time.monotonic()))
-    while (now := time.monotonic()) < load.until_s:
-        if now >= next_beat:
-            await call.write(beat)
-            tally.heartbeats += 1
-            next_beat += load.heartbeat_s
-        batch = pb.AgentMessage(events=pb.EventBatch(events=[event(s) for s in range(seq, seq + load.batch)]))
-        seq += load.batch
-        sent = time.monotonic()
-        await call.write(batch)
-        reply = await call.read()
-        if reply is grpc.aio.EOF:
-            tally.refused += 1
-            return
-        tally.ack_s.append(time.monotonic() - sent)
-        tally.acked_events += sum(r.last_seq - r.first_seq + 1 for r in reply.ack.ranges)
-        if load.every_s:
-            await asyncio.sleep(max(0.0, min(sent + load.every_s, load.until_s) - time.monotonic()))
+class Controller:
+    """`nodetriagectl controller` under a folder, on a port of its own, without a scheduler."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "controller.toml").write_text(
+            f'[controller]\nlisten = "127.0.0.1:0"\nstate_dir = "{folder}"\n[scheduler]\nkind = "none"\n'
+        )
+        with (folder / "log").open("wb") as log:
+            argv = [CTL, "controller", "--config", str(folder / "controller.toml")]
+            self.process = subprocess.Popen(argv, stderr=log, stdout=log)
+        self.port = self._wait_for_port()
+
+    def _wait_for_port(self) -> int:
+        deadline_s = time.monotonic() + 30
+        while True:
+            said = (self._folder / "log").read_text()
+            if "brain started" in said and (port := re.search(r"\bport\W+(\d+)", said)):
+                return int(port[1])
+            if self.process.poll() is not None or time.monotonic() > deadline_s:
+                raise SystemExit(said)
+            time.sleep(0.05)
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_mib(self) -> float:
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
+        return int(status["VmRSS"].split()[0]) / 1024
+
+    def stored_events(self) -> int:
+        connection = sqlite3.connect(self._folder / "history.sqlite")
+        (count,) = connection.execute("SELECT count(*) FROM events").fetchone()
+        connection.close()
+        return int(count)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
-async def drive(target: str, agents: int, seconds: float, options: argparse.Namespace) -> Tally:
-    tally = Tally()
-    load = Load(time.monotonic() + seconds, options.batch, options.every, options.heartbeat)
-    # A channel of its own for each agent: connections are part of what is measured.
-    channels = [
-        grpc.aio.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(agents)
-    ]
-    try:
-        await asyncio.gather(*(one_agent(f"n{i}", c, load, tally) for i, c in enumerate(channels)))
-    finally:
-        await asyncio.gather(*(c.close() for c in channels))
-    return tally
-
-
-def start_controller(folder: Path) -> "subprocess.Popen[bytes]":
-    (folder / "controller.toml").write_text(
-        f'[controller]\nlisten = "unix:{folder}/c.sock"\nstate_dir = "{folder}"\n[scheduler]\nkind = "none"\n'
-        "[admission]\nevents_per_s_per_node = 1000000\nburst_events_per_node = 1000000\n"
-    )
-    with (folder / "log").open("wb") as log:
-        started = subprocess.Popen([CTL, "controller", "--config", str(folder / "controller.toml")], stderr=log)
-    deadline = time.monotonic() + 30
-    while "brain started" not in (folder / "log").read_text():
-        if started.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit((folder / "log").read_text())
-        time.sleep(0.05)
-    return started
-
-
-def cost_of(pid: int) -> tuple[float, float]:
-    """(CPU seconds, peak resident MiB) of a running process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return cpu_s, int(status["VmHWM"].split()[0]) / 1024
+def measure(agents: int, options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        controller = Controller(Path(name))
+        try:
+            every_s = agents * options.batch / options.rate
+            load = Load(controller.port, options.batch, every_s, options.heartbeat)
+            result = asyncio.run(drive(agents, load, options.seconds, controller))
+        finally:
+            controller.stop()
+        return {**result, "stored_events": controller.stored_events(), "cores": os.cpu_count()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--agents", type=int, default=200)
+    parser.add_argument("--agents", type=int, nargs="+", default=[200])
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=5000.0, help="events/s that all agents together send")
     parser.add_argument("--batch", type=int, default=20, help="events in a message")
-    parser.add_argument("--every", type=float, default=0.0, help="seconds between an agent's batches; 0: at once")
     parser.add_argument("--heartbeat", type=float, default=5.0, help="seconds between an agent's heartbeats")
+    parser.add_argument("--plot", type=Path, help="where to draw the figures over the number of agents")
     options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the controller is stopped all the same
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        folder = Path(name)
-        controller = start_controller(folder)
-        try:
-            before_s, _ = cost_of(controller.pid)
-            tally = asyncio.run(drive(f"unix:{folder}/c.sock", options.agents, options.seconds, options))
-            cpu_s, peak_mib = cost_of(controller.pid)
-        finally:
-            controller.send_signal(signal.SIGTERM)
-            controller.wait(30)
-        stored = sqlite3.connect(folder / "history.sqlite").execute("SELECT count(*) FROM events").fetchone()[0]
-    report(options, tally, stored, cpu_s - before_s, peak_mib)
+    print("  ".join(f"{name:>{max(8, len(name))}}" for name in COLUMNS))
+    results = []
+    for agents in options.agents:
+        results.append(measure(agents, options))
+        print("  ".join(f"{results[-1][name]:>{max(8, len(name))}}" for name in COLUMNS), flush=True)
+    if options.plot:
+        from figures import draw_fleet
 
-
-def report(options: argparse.Namespace, tally: Tally, stored: int, cpu_s: float, peak_mib: float) -> None:
-    cuts = statistics.quantiles(tally.ack_s, n=100) if len(tally.ack_s) > 1 else [0.0] * 99
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    result = {
-        "agents": options.agents,
-        "seconds": options.seconds,
-        "batch": options.batch,
-        "durable_events_per_s": round(tally.acked_events / options.seconds),
-        "ack_p50_ms": round(cuts[49] * 1000, 2),
-        "ack_p99_ms": round(cuts[98] * 1000, 2),
-        "heartbeats": tally.heartbeats,
-        "refused": tally.refused,
-        "acked_events": tally.acked_events,
-        "stored_events": stored,
-        "controller_cpu_s": round(cpu_s, 2),
-        "controller_peak_mib": round(peak_mib, 1),
-        "generator_cpu_s": round(own.ru_utime + own.ru_stime, 2),
-        "cores": os.cpu_count(),
-    }
-    print(
-        f"{options.agents} agents: {result['durable_events_per_s']} durable events/s, ack p50 {result['ack_p50_ms']} ms"
-    )
-    print(json.dumps(result))
+        draw_fleet(results, options.plot)
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":
