@@ -1,5 +1,6 @@
 """Ethernet interfaces of real adapters, as sysfs has them (Documentation/ABI/testing/sysfs-class-net)."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -8,6 +9,7 @@ from nodetriage.checks.pci_parts import ADDRESS
 from nodetriage.checks.sysfs import REFUSED, count_if_told, text_if_told, told
 
 _ETHERNET = "1"  # ARPHRD_ETHER; 32 is IP over InfiniBand
+_FLAGS = re.compile(r"0x[0-9a-f]{1,8}")
 _UP = 0x1  # IFF_UP: an administrator wants it up
 
 
@@ -43,22 +45,20 @@ def read_interfaces(host: Host) -> tuple[Interface, ...]:
 
 def _read(host: Host, path: PurePosixPath, at_s: float) -> Interface | None:
     """None for what is no Ethernet."""
-    interface = Interface(path.name, at_s)
+    interface = Interface(path.name, at_s, _pci(host, path), is_bond=host.exists(path / "bonding"))
     try:
         if text_if_told(host, path / "type") != _ETHERNET:
             return None
         flags = host.text(path / "flags")
         state = host.text(path / "operstate")  # `carrier` answers EINVAL where the interface is not wanted up
-        if not flags.startswith("0x") or len(flags) > 10:
+        if not _FLAGS.fullmatch(flags):
             raise ValueError(f"{path / 'flags'}: expected a hexadecimal number, got {flags[:40]!r}")
         return replace(
             interface,
-            pci=_pci(host, path),
             wanted_up=bool(int(flags, 16) & _UP),
             carrier=_is_up(state, path),
             speed_mbps=_speed(host, path),
             bond=_bond(host, path),
-            is_bond=host.exists(path / "bonding"),
             rdma=host.exists(path / "device/infiniband"),
             downs=count_if_told(host, path / "carrier_down_count"),
         )

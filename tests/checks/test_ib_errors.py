@@ -1,0 +1,159 @@
+"""Error counters of InfiniBand and RoCE ports."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodetriage.agent.host import Host
+from nodetriage.checks.ib_counters import FULL, Counters
+from nodetriage.checks.ib_errors import CHECK, Limit, Policy, judge, read, remember
+from nodetriage.checks.model import Finding, Severity, Unavailable
+
+QUIET = Counters("mlx5_0/1", 1000.0, "0000:18:00.0", dict.fromkeys(FULL, 0))
+HOUR = 3600.0
+PORT = "sys/class/infiniband/mlx5_0/ports/1"
+
+
+def later(after_s: float = HOUR, **values: int) -> Counters:
+    return replace(QUIET, at_s=QUIET.at_s + after_s, values={**QUIET.values, **values})
+
+
+def found(now: Counters, *earlier: Counters, policy: Policy = CHECK.policy) -> list[Finding]:
+    memory = None
+    for port in earlier:
+        memory = remember(memory, (port,))
+    return list(judge((now,), memory, policy))
+
+
+def severities(findings: list[Finding]) -> dict[str, Severity]:
+    return {f.fault: f.severity for f in findings}
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Path:
+    folder = tmp_path / PORT
+    (folder / "counters").mkdir(parents=True)
+    for name in FULL:
+        (folder / "counters" / name).write_text("0\n")
+    (folder / "link_layer").write_text("InfiniBand\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("rises", "severity"),
+    [
+        ({"symbol_error": 120}, Severity.LOW),
+        ({"local_link_integrity_errors": 1}, Severity.LOW),
+        ({"excessive_buffer_overrun_errors": 1}, Severity.LOW),
+        ({"link_error_recovery": 3}, Severity.WARNING),
+        ({"port_rcv_errors": 36_000}, Severity.WARNING),
+        ({"link_error_recovery": 9, "symbol_error": 500}, Severity.LOW),
+    ],
+)
+def test_a_counter_that_rises_to_its_limit_is_found(rises: dict[str, int], severity: Severity) -> None:
+    (finding,) = found(later(**rises), QUIET)
+
+    assert (finding.part, finding.fault, finding.severity) == ("mlx5_0/1", "ib_errors", severity)
+    assert {name: finding.evidence[name] for name in rises} == rises
+    assert finding.evidence["pci"] == "0000:18:00.0"
+
+
+@pytest.mark.parametrize(
+    "rises",
+    [{"symbol_error": 119}, {"link_error_recovery": 2}, {"port_rcv_errors": 35_999}, {"port_xmit_discards": 9000}],
+)
+def test_below_its_limit_a_counter_is_no_fault(rises: dict[str, int]) -> None:
+    assert found(later(**rises), QUIET) == []
+
+
+def test_a_few_errors_in_a_short_time_are_chance_and_no_rate() -> None:
+    assert found(later(10, symbol_error=19), QUIET) == []
+
+
+def test_what_was_counted_before_the_first_look_is_history() -> None:
+    assert found(later(symbol_error=5000, excessive_buffer_overrun_errors=9)) == []
+
+
+def test_a_counter_that_fell_was_reset_and_nothing_is_concluded() -> None:
+    assert found(later(symbol_error=300), later(0, symbol_error=5000)) == []
+
+
+def test_a_counter_that_was_full_at_the_first_look_is_not_news() -> None:
+    full = later(0, excessive_buffer_overrun_errors=15, symbol_error=65535)
+
+    assert found(full) == []
+    assert found(replace(full, at_s=9000.0), full, full) == []
+    assert severities(found(full, policy=Policy(full_since_boot=True))) == {"ib_counter_saturated": Severity.WARNING}
+
+
+def test_a_counter_that_fills_while_we_watch_is_blind_and_stays_reported() -> None:
+    full = later(symbol_error=65535)
+
+    assert "ib_counter_saturated" in severities(found(full, QUIET))
+    assert severities(found(replace(full, at_s=9000.0), QUIET, full)) == {"ib_counter_saturated": Severity.WARNING}
+
+
+def test_a_wider_counter_of_a_newer_kernel_is_not_full() -> None:
+    assert severities(found(later(symbol_error=70_000), later(0, symbol_error=69_999))) == {}
+
+
+def test_limits_are_settings_and_others_can_be_added() -> None:
+    policy = Policy(limits={"port_xmit_discards": Limit(1, 1, Severity.HIGH)})
+
+    assert severities(found(later(port_xmit_discards=1), QUIET, policy=policy)) == {"ib_errors": Severity.HIGH}
+
+
+def test_a_counter_that_refuses_is_asked_once_and_the_others_are_judged(tmp_path: Path, port: Path) -> None:
+    path = tmp_path / "errors.toml"
+    path.write_text(f'"/{PORT}/counters/symbol_error" = "EINVAL"\n')
+    asked: list[str] = []
+    host = Host(tmp_path, announce=asked.append)
+
+    first, second = read(host), read(host.for_check(CHECK))
+
+    assert "symbol_error" not in first[0].values
+    assert first[0].values.keys() == second[0].values.keys()
+    assert asked.count(f"read /{PORT}/counters/symbol_error") == 1
+    assert asked.count(f"read /{PORT}/counters/port_rcv_errors") == 2
+
+
+def test_ports_without_any_counter_are_skipped(tmp_path: Path, port: Path) -> None:
+    for path in (port / "counters").iterdir():
+        path.unlink()
+
+    with pytest.raises(Unavailable):
+        read(Host(tmp_path))
+
+
+def test_on_ethernet_the_netdev_counts(tmp_path: Path, port: Path, hosts: Path) -> None:
+    bond = next(p for p in read(Host(hosts / "dgx-h100")) if p.name == "mlx5_bond_0/1")
+
+    assert bond.values == {"rx_crc_errors": 0, "rx_length_errors": 0}
+
+
+@pytest.mark.parametrize("text", ["", "Unknown", "-1", "N/A (no PMA)", "9" * 300, "1.5", "\ufffd"])
+def test_a_counter_that_makes_no_sense_is_found(tmp_path: Path, port: Path, text: str) -> None:
+    (port / "counters/port_rcv_errors").write_text(text + "\n")
+
+    (finding,) = judge(read(Host(tmp_path)), None, Policy())
+
+    assert finding.fault == "ib_port_unreadable"
+    assert "port_rcv_errors" in str(finding.evidence["error"])
+
+
+Put = Callable[..., Path]
+values = st.dictionaries(st.sampled_from(sorted(FULL)), st.integers(0, 70_000))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), values), max_size=6))
+def test_any_history_gives_findings_and_never_a_negative_rise(history: list[tuple[float, dict[str, int]]]) -> None:
+    memory = None
+    for after_s, told in history:
+        now = (replace(QUIET, at_s=after_s, values=told),)
+        for finding in judge(now, memory, Policy()):
+            assert all(finding.evidence.get(name, 1) > 0 for name in FULL)
+        memory = remember(memory, now)
