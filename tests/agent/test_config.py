@@ -48,7 +48,7 @@ def test_later_files_win_key_by_key(write) -> None:  # type: ignore[no-untyped-d
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[agent]\nnod = 'x'\n", "agent.toml: agent.nod: unknown key; known keys: heartbeat_s, node, root, run_dir"),
+        ("[agent]\nnod = 'x'\n", "agent.toml: agent.nod: unknown key; known keys: boot_grace_s, heartbeat_s, node, root, run_dir"),
         ("[agnt]\n", "agnt: unknown key; known keys: agent, controller, hooks, identity, kernel_log, profile, spool"),
         ("[agent]\nheartbeat_s = 'fast'\n", "agent.heartbeat_s: expected a number, got 'fast'"),
         ("[agent]\nheartbeat_s = 0\n", "heartbeat_s: expected 0.05 to 3600, got 0"),

@@ -38,6 +38,7 @@ class Agent:
         self.settings = folder / "agent.toml"
         self.settings.write_text(
             f'[agent]\nnode = "{node}"\nstate_dir = "{folder}/state"\nrun_dir = "{folder}"\nheartbeat_s = 0.2\n'
+            "boot_grace_s = 0\n"
             f'[controller]\naddresses = ["{controller}"]\n[kernel_log]\npath = "{folder}/kmsg"\n{settings}'
         )
         self._program: Program | None = None

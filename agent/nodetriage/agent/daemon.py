@@ -141,7 +141,8 @@ class Daemon:
         same_boot = self._restored("memories_boot_id", str) == self._boot_id
         memories = {c.name: self._spool.kept(f"memory:{c.name}") for c in checks} if same_boot else {}
         kept = {name: memory for name, memory in memories.items() if memory is not None}
-        return Rounds(checks, self._workers, self._inbox, known, kept, self._record, boottime_s)
+        grace_s = self._settings.agent.boot_grace_s if self._settings.agent.root == Path("/") else 0.0
+        return Rounds(checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s)
 
     def _restored(self, key: str, kind: type[Any]) -> Any:
         if (raw := self._spool.kept(key)) is None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from nodetriage.agent import quarantine, verdict
+from nodetriage.agent import grace, quarantine, verdict
 from nodetriage.agent.inbox import Inbox
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import Change, CheckVerdict, Verdict
@@ -39,6 +39,7 @@ class Rounds:
         memories: Mapping[str, bytes],
         record: Record,
         clock: Callable[[], float],
+        boot_grace_s: float = 0.0,
     ) -> None:
         self.verdict = known
         self.runs = 0
@@ -48,6 +49,7 @@ class Rounds:
         self._memories = dict(memories)
         self._record = record
         self._clock = clock
+        self._boot_grace_s = boot_grace_s
         self._turns: dict[str, asyncio.Lock] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -148,7 +150,9 @@ class Rounds:
         if result.memory is not None:
             self._memories[name] = result.memory
             self._unsaved.add(name)
-        self.verdict, changes = verdict.advance(self.verdict, check, result, self._clock())
+        now_s = self._clock()
+        result = grace.spared(result, now_s, self._boot_grace_s)
+        self.verdict, changes = verdict.advance(self.verdict, check, result, now_s)
         if changes:  # what did not change anything is saved from time to time (daemon.py)
             self._record(changes, self.kept())
 
