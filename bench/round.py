@@ -5,8 +5,8 @@
 The recorded machine answers for NVML from a file, so what the driver itself takes for a call is not in the figure.
 
 VENV is a virtual environment into which somebody installed gpucm, Meta's command line tool for health checks, which
-runs one check a process. It then runs ten checks whose like we have, its GPU checks on the stand-in for NVIDIA's library
-of tests/native, which answers for eight healthy GPUs. The last line is one JSON object with all figures.
+runs one check a process. It then runs ten checks whose like we have, those of GPUs on the stand-in for the library of
+NVIDIA in tests/native, which answers for eight healthy GPUs. The last line is one JSON object with all figures.
 """
 
 import argparse
