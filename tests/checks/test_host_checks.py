@@ -1,0 +1,181 @@
+"""Memory size, clock, services, versions, full file systems."""
+
+from pathlib import Path
+
+import pytest
+
+from nodetriage.agent.host import Host
+from nodetriage.checks import clock_sync, fs_full, mem_size, node_drift, services
+from nodetriage.checks.model import ClockState, FsSpace, Severity, Unavailable
+
+GIB = 1 << 20  # in KiB
+SYNCED = ClockState(True, 20_000, 50)
+UNITS = """\
+slurmd.service    loaded    failed     failed       Slurm node daemon
+munge.service     loaded    activating auto-restart MUNGE
+sssd.service      not-found inactive   dead         sssd.service
+chronyd.service   loaded    active     running      NTP client/server
+"""
+
+
+def put(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+@pytest.mark.parametrize(("found_gib", "missing"), [(2015.2, False), (1991, False), (1951, True), (1024, True)])
+def test_one_dimm_of_thirty_two_is_missed_and_what_the_kernel_keeps_is_not(found_gib: float, missing: bool) -> None:
+    findings = list(mem_size.judge(int(found_gib * GIB), None, mem_size.Policy(expected_gib=2048)))
+
+    assert [(f.fault, f.severity) for f in findings] == [("mem_missing", Severity.LOW)] * missing
+
+
+def test_memory_is_not_judged_where_nobody_says_how_much_there_should_be() -> None:
+    with pytest.raises(Unavailable, match="expected_gib"):
+        list(mem_size.judge(1, None, mem_size.Policy()))
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal: lots", "MemTotal: -5 kB", "\xff", "MemTotal: " + "9" * 99 + " kB"])
+def test_a_memory_table_without_a_total_is_broken(tmp_path: Path, text: str) -> None:
+    put(tmp_path, "proc/meminfo", text)
+
+    with pytest.raises(ValueError, match="/proc/meminfo"):
+        mem_size.read(Host(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("at_s", "clock", "faulty"),
+    [
+        (9000, SYNCED, False),
+        (9000, ClockState(False, 16_000_000, 16_000_000), True),
+        (9000, ClockState(True, 2_500_000, 50), True),
+        (60, ClockState(False, 16_000_000, 16_000_000), False),  # just booted
+    ],
+)
+def test_a_clock_that_nobody_keeps_is_found_after_its_grace(at_s: float, clock: ClockState, faulty: bool) -> None:
+    findings = list(clock_sync.judge(clock_sync.Reading(at_s, clock), None, clock_sync.Policy()))
+
+    assert [f.fault for f in findings] == ["clock_unsynchronised"] * faulty
+
+
+def test_the_real_kernel_tells_of_its_clock() -> None:
+    reading = clock_sync.read(Host())
+
+    assert reading.clock.max_error_us >= 0
+    assert reading.at_s > 0
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Path:
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    return tmp_path
+
+
+def test_units_that_failed_or_restart_are_found_and_others_are_not(systemd: Path) -> None:
+    put(systemd, "commands/systemctl.txt", UNITS)
+
+    findings = list(services.judge(services.read(Host(systemd)), None, services.Policy()))
+
+    assert [(f.part, f.fault, f.severity) for f in findings] == [
+        ("slurmd.service", "service_failed", Severity.LOW),
+        ("munge.service", "service_failed", Severity.LOW),
+    ]
+
+
+def test_an_expected_unit_must_be_active_and_a_mark_before_its_name_is_no_part_of_it(systemd: Path) -> None:
+    put(
+        systemd,
+        "commands/systemctl.txt",
+        "\u25cf slurmd.service loaded failed failed Slurm\nx.service loaded active running x\n",
+    )
+    policy = services.Policy(
+        expected={"slurmd.service": Severity.HIGH, "ldap.service": Severity.LOW, "x.service": Severity.LOW}
+    )
+
+    findings = list(services.judge(services.read(Host(systemd)), None, policy))
+
+    assert [(f.part, f.fault, f.severity) for f in findings] == [
+        ("slurmd.service", "service_down", Severity.HIGH),
+        ("ldap.service", "service_down", Severity.LOW),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "Failed to connect to bus: No such file\n", "\ufffd\n", "a.service loaded\n"])
+def test_an_answer_that_is_no_list_of_units_is_broken(systemd: Path, text: str) -> None:
+    put(systemd, "commands/systemctl.txt", text)
+
+    with pytest.raises(ValueError, match="systemctl"):
+        services.read(Host(systemd))
+
+
+def test_a_systemctl_that_fails_is_broken_and_a_machine_without_systemd_is_skipped(systemd: Path, hosts: Path) -> None:
+    put(systemd, "commands/systemctl.txt", UNITS)
+    put(systemd, "commands/systemctl.status", "1")
+
+    with pytest.raises(ValueError, match="status 1"):
+        services.read(Host(systemd))
+    with pytest.raises(Unavailable, match="systemd"):
+        services.read(Host(hosts / "cpu-only"))
+
+
+def test_versions_are_compared_with_what_the_site_wants(hosts: Path) -> None:
+    now = node_drift.read(Host(hosts / "dgx-h100"))
+    policy = node_drift.Policy(bios=("1.3.*",), kernel=("6.8.0-10*",), gpu_driver=("570.*",))
+
+    assert [(f.part, f.severity) for f in node_drift.judge(now, None, policy)] == [("gpu_driver", Severity.WARNING)]
+
+
+def test_a_version_that_is_wanted_and_cannot_be_read_is_drift(tmp_path: Path) -> None:
+    findings = list(node_drift.judge(node_drift.read(Host(tmp_path)), None, node_drift.Policy(ofed=("24.*",))))
+
+    assert [(f.part, f.evidence["found"]) for f in findings] == [("ofed", "")]
+
+
+def test_versions_are_not_judged_where_none_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        list(node_drift.judge({}, None, node_drift.Policy()))
+
+
+def space(total: int, free: int, inodes: int = 100, free_inodes: int = 50) -> FsSpace:
+    return FsSpace(total, free, inodes, free_inodes, read_only=False)
+
+
+def test_a_full_system_disk_is_low_and_a_full_scratch_is_the_users_own() -> None:
+    now = tuple(fs_full.Usage(point, "/dev/x", space(100, 5)) for point in ("/", "/raid", "/boot/efi"))
+
+    assert [(f.part, f.fault, f.severity) for f in fs_full.judge(now, None, fs_full.Policy())] == [
+        ("/", "fs_full", Severity.LOW),
+        ("/raid", "fs_full", Severity.WARNING),
+    ]
+
+
+def test_no_inodes_is_as_bad_as_no_space_and_none_to_count_is_no_fault() -> None:
+    now = (fs_full.Usage("/a", "x", space(100, 90, 100, 5)), fs_full.Usage("/b", "x", space(100, 90, 0, 0)))
+
+    assert [(f.part, f.fault) for f in fs_full.judge(now, None, fs_full.Policy())] == [("/a", "fs_no_inodes")]
+
+
+def test_each_local_file_system_is_asked_once_and_a_server_s_never(tmp_path: Path, hosts: Path) -> None:
+    put(
+        tmp_path,
+        "proc/1/mountinfo",
+        "22 1 9:0 / / rw - ext4 /dev/md0 rw\n"
+        "23 22 9:0 /srv /a/bind rw - ext4 /dev/md0 rw\n"
+        "24 22 0:71 / /home rw - nfs4 nfs01:/home rw\n"
+        "25 22 0:72 / /fuse rw - fuse.sshfs x rw\n"
+        "26 22 7:0 / /snap/x ro - squashfs /dev/loop0 ro\n",
+    )
+    put(tmp_path, "statvfs.toml", (hosts / "dgx-h100/statvfs.toml").read_text())
+    asked: list[str] = []
+
+    usage = fs_full.read(Host(tmp_path, announce=asked.append))
+
+    assert [u.point for u in usage] == ["/"]
+    assert [a for a in asked if a.startswith("statvfs")] == ["statvfs /"]
+
+
+def test_without_any_answer_it_is_skipped_and_not_ok(tmp_path: Path) -> None:
+    put(tmp_path, "proc/1/mountinfo", "22 1 9:0 / / rw - ext4 /dev/md0 rw\n")
+
+    with pytest.raises(Unavailable):
+        fs_full.read(Host(tmp_path))

@@ -1,0 +1,189 @@
+"""What the kernel's log says of CPUs, memory, disks, file systems and itself."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodetriage.agent.host import Host
+from nodetriage.checks import cpu_mce, disk_errors, kernel_hang
+from nodetriage.checks.kernel_lines import TEXT_LIMIT
+from nodetriage.checks.model import Check, KernelRecord, Severity
+
+CHECKS = (cpu_mce.CHECK, disk_errors.CHECK, kernel_hang.CHECK)
+NOISE = (
+    "EXT4-fs (md1): mounted filesystem 5f7c r/w with ordered data mode. Quota mode: none.",
+    "EXT4-fs (sda2): re-mounted. Opts: (null)",
+    "XFS (nvme0n1p1): Mounting V5 Filesystem",
+    "XFS (nvme0n1p1): Ending clean mount",
+    "nvme nvme0: 128/0/0 default/read/poll queues",
+    "nvme nvme0: Shutdown timeout set to 10 seconds",
+    "md/raid1:md0: active with 2 out of 2 mirrors",
+    "traps: a.out[5150] general protection fault ip:401136 sp:7ffd31d2b4f0 error:0 in a.out[401000+1000]",
+    "a.out[5151]: segfault at 0 ip 0000000000401136 sp 00007ffc error 6 in a.out[401000+1000]",
+    "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:104857600kB",
+    "soft offline: 0x2f1a7b: page migrated",
+    "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x2f)",
+    "EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0: DEV 0000:64:0a.0 (INTERRUPT)",
+    "mce: CPU0: Thermal monitoring enabled (TM1)",
+    "mce: CPU12: Core temperature/speed normal (total events = 17)",
+    "rcu: Hierarchical RCU implementation.",
+    "watchdog: Delayed init of the lockup detector failed: -22",
+    "NMI watchdog: Enabled. Permanently consumes one hw-PMU counter.",
+    'audit: type=1400 audit(1.2:3): apparmor="STATUS" name="error, dev x"',
+)
+
+
+def found(check: Check, *lines: str, root: Path | None = None) -> list[tuple[str, str, Severity]]:
+    records = tuple(KernelRecord(i, i * 1000, 3, line) for i, line in enumerate(lines))
+    host = Host(root or "/nonexistent" if root else "/").for_check(check, records)
+    return [(f.part, f.fault, f.severity) for f in check.judge(check.read(host), None, check.policy)]
+
+
+@pytest.mark.parametrize("line", NOISE)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
+def test_what_every_healthy_machine_logs_is_no_fault(check: Check, line: str) -> None:
+    assert found(check, line) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "part", "fault", "severity"),
+    [
+        ("mce: [Hardware Error]: CPU 41: Machine Check: 0 Bank 6: be00000000800400", "cpu41", "cpu_uncorrected", 4),
+        (
+            "mce: [Hardware Error]: CPU 41: Machine Check Exception: 5 Bank 0: b200000000070005",
+            "cpu41",
+            "cpu_uncorrected",
+            4,
+        ),
+        ("mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 9: 8c000040000800c1", "cpu3", "cpu_corrected", 2),
+        ("[Hardware Error]: Uncorrected, software restartable error.", "cpu", "cpu_uncorrected", 4),
+        ("[Hardware Error]: Corrected error, no action required.", "cpu", "cpu_corrected", 2),
+        ("{1}[Hardware Error]: event severity: fatal", "firmware", "cpu_uncorrected", 4),
+        ("{7}[Hardware Error]: event severity: recoverable", "firmware", "cpu_uncorrected", 4),
+        ("{7}[Hardware Error]: event severity: corrected", "firmware", "cpu_corrected", 2),
+        ("EDAC MC0: 1 UE memory read error on DIMM_B1 (channel:1 slot:0)", "DIMM_B1", "mem_uncorrected", 4),
+        ("Memory failure: 0x2f1a7b: recovery action for dirty LRU page: Recovered", "memory", "mem_uncorrected", 4),
+        ("mce: Uncorrected hardware memory error in user-access at 3f80", "memory", "mem_uncorrected", 4),
+        (
+            "mce: CPU12: Core temperature is above threshold, cpu clock is throttled (total events = 17)",
+            "cpu",
+            "cpu_throttled",
+            2,
+        ),
+        (
+            "CPU3: Package temperature/speed above threshold, cpu clock throttled (total events = 1)",
+            "cpu",
+            "cpu_throttled",
+            2,
+        ),
+    ],
+)
+def test_a_hardware_error_has_its_fault(line: str, part: str, fault: str, severity: int) -> None:
+    assert found(cpu_mce.CHECK, line) == [(part, fault, Severity(severity))]
+
+
+@pytest.mark.parametrize(
+    ("line", "part", "fault", "severity"),
+    [
+        (
+            "I/O error, dev loop0, sector 0 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
+            "loop0",
+            "disk_io_error",
+            3,
+        ),
+        ("blk_update_request: I/O error, dev sda, sector 4096 op 0x0:(READ)", "sda", "disk_io_error", 3),
+        ("critical medium error, dev sdb, sector 123 op 0x0:(READ)", "sdb", "disk_io_error", 3),
+        ("Buffer I/O error on device loop0, logical block 8706", "loop0", "disk_io_error", 3),
+        ("Buffer I/O error on dev dm-3, logical block 2, lost async page write", "dm-3", "disk_io_error", 3),
+        ("nvme nvme99: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "nvme99", "disk_reset", 3),
+        (
+            "nvme nvme99: I/O tag 832 (1340) opcode 0x1 (I/O Cmd) QID 12 timeout, reset controller",
+            "nvme99",
+            "disk_reset",
+            3,
+        ),
+        ("nvme nvme99: Removing after probe failure status: -19", "nvme99", "disk_lost", 4),
+        ("md/raid1:md0: Disk failure on sdc1, disabling device.", "sdc1", "disk_lost", 4),
+        (
+            "EXT4-fs error (device md1): ext4_find_entry:1683: inode #131073: comm python3: reading",
+            "md1",
+            "fs_error",
+            3,
+        ),
+        ("Aborting journal on device loop0-8.", "loop0", "fs_error", 3),
+        ("EXT4-fs (loop0): Remounting filesystem read-only", "loop0", "fs_forced_read_only", 4),
+        (
+            "XFS (dm-0): Corruption of in-memory data detected.  Shutting down filesystem",
+            "dm-0",
+            "fs_forced_read_only",
+            4,
+        ),
+        ("XFS (sda1): Filesystem has been shut down due to log error (0x2).", "sda1", "fs_forced_read_only", 4),
+        ('XFS (sda1): metadata I/O error in "xfs_buf" at daddr 0x2 len 1 error 5', "sda1", "fs_error", 3),
+        ("BTRFS error (device sdb1): bdev /dev/sdb1 errs: wr 1, rd 0", "sdb1", "fs_error", 3),
+        ("BTRFS info (device sdb1: state E): forced readonly", "sdb1", "fs_forced_read_only", 4),
+    ],
+)
+def test_a_failing_disk_or_file_system_has_its_fault(line: str, part: str, fault: str, severity: int) -> None:
+    assert found(disk_errors.CHECK, line) == [(part, fault, Severity(severity))]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault", "severity"),
+    [
+        ("INFO: task python3:41217 blocked for more than 120 seconds.", "kernel_hung_task", 2),
+        ("watchdog: BUG: soft lockup - CPU#17 stuck for 26s! [kworker/17:2:988]", "kernel_soft_lockup", 3),
+        ("watchdog: Watchdog detected hard LOCKUP on cpu 3", "kernel_hard_lockup", 4),
+        ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 3", "kernel_hard_lockup", 4),
+        ("rcu: INFO: rcu_sched self-detected stall on CPU", "kernel_rcu_stall", 3),
+        ("rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", "kernel_rcu_stall", 3),
+        ("BUG: unable to handle page fault for address: ffffb5a2c0c01000", "kernel_oops", 3),
+        ("BUG: kernel NULL pointer dereference, address: 0000000000000008", "kernel_oops", 3),
+        ("kernel BUG at mm/slub.c:448!", "kernel_oops", 3),
+        ("Oops: 0000 [#1] PREEMPT SMP NOPTI", "kernel_oops", 3),
+        ("general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP", "kernel_oops", 3),
+        ("Internal error: synchronous external abort: 96000210 [#1] SMP", "kernel_oops", 3),
+    ],
+)
+def test_a_kernel_that_hangs_or_broke_has_its_fault(line: str, fault: str, severity: int) -> None:
+    assert found(kernel_hang.CHECK, line) == [("kernel", fault, Severity(severity))]
+
+
+def test_an_nvme_disk_is_named_by_its_pci_address_and_its_lines_are_one_fault(hosts: Path) -> None:
+    lines = (
+        "I/O error, dev nvme1n1, sector 8 op 0x1:(WRITE)",
+        "Buffer I/O error on dev nvme1n1p2, logical block 9, lost async",
+    )
+    host = Host(hosts / "dgx-h100").for_check(
+        disk_errors.CHECK, tuple(KernelRecord(i, 0, 3, t) for i, t in enumerate(lines))
+    )
+
+    (finding,) = disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())
+
+    assert (finding.part, finding.fault, finding.evidence["lines"]) == ("0000:02:00.0", "disk_io_error", 2)
+
+
+def test_a_storm_of_lines_is_one_finding_with_the_first_of_them() -> None:
+    records = tuple(KernelRecord(i, i, 3, f"I/O error, dev sda, sector {i} op 0x0" + "x" * 900) for i in range(5000))
+    host = Host("/").for_check(disk_errors.CHECK, records)
+
+    (finding,) = disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())
+
+    assert finding.evidence["lines"] == 5000
+    assert str(finding.evidence["text"]).startswith("I/O error, dev sda, sector 0 ")
+    assert len(str(finding.evidence["text"])) == TEXT_LIMIT
+
+
+def test_devices_that_the_site_does_not_care_for_are_left_out() -> None:
+    assert (
+        found(disk_errors.CHECK, "I/O error, dev fd0, sector 0 op 0x0:(READ)", "I/O error, dev sr0, sector 0 op") == []
+    )
+
+
+@given(st.lists(st.text(max_size=200), max_size=8))
+def test_any_text_is_read_without_a_crash(texts: list[str]) -> None:
+    for check in CHECKS:
+        records = tuple(KernelRecord(i, -1, 3, text) for i, text in enumerate(texts))
+        list(check.judge(check.read(Host("/").for_check(check, records)), None, check.policy))
