@@ -5,6 +5,7 @@ try again.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from nodetriage.v1 import health_pb2_grpc
 PUSH_BACK = "grpc-retry-pushback-ms"  # as in gRPC's retry design (gRFC A6); negative: as late as possible
 LONGEST_PUSH_BACK_S = 600.0
 VERIFY_LIMIT_S = 20.0
+LAST_WORD_LIMIT_S = 2.0
 PLAINTEXT = (
     "plaintext is for loopback and Unix sockets only. Set [identity] kind to tls (certificates from "
     "nodetriagectl pki) or munge (the cluster's munge key): docs/identity.md"
@@ -107,8 +109,9 @@ async def _verify(connection: Connection, verify: Callable[..., Awaitable[None]]
         async with asyncio.timeout(VERIFY_LIMIT_S):
             await verify(dict(await call.initial_metadata() or ()))
     except Refused:
-        if call.done():
-            await connection.read()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_LIMIT_S):
+                await connection.read()
         raise
 
 

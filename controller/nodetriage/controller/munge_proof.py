@@ -91,11 +91,11 @@ class MungeProof:
         """Both the connection and the credential must come from the node. A credential from loopback does not say."""
         known = await self._addresses.of(node)
         source = ipaddress.ip_address(peer_host(peer))
-        shown = ", ".join(sorted(map(str, known))) or "has no known address"
+        shown = f"is {', '.join(sorted(map(str, known)))}" if known else "has no known address"
         if source not in known:
-            raise unauthenticated(f"munge: {node} called from {source}, but it is {shown}")
+            raise unauthenticated(f"munge: {node} called from {source}, but it {shown}")
         if credential.origin not in known and not credential.origin.is_loopback:
-            raise unauthenticated(f"munge: {node}'s credential was made on {credential.origin}, but it is {shown}")
+            raise unauthenticated(f"munge: {node}'s credential was made on {credential.origin}, but it {shown}")
 
     async def _ask(self, call: Callable[..., T], *arguments: object) -> T:
         async with asyncio.timeout(_ASK_LIMIT_S):

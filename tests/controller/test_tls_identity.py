@@ -1,0 +1,226 @@
+"""Mutual TLS on a real socket: who is served, who is sent away, and how certificates change without a restart."""
+
+import asyncio
+import contextlib
+import datetime
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from fleet_client import ended, hello
+from secure import Site, Witness, secure_agent, secure_channel, secure_serving
+
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller.admission import Refused
+from nodetriage.controller.certificate import Role
+from nodetriage.controller.door import Door
+from nodetriage.controller.identity import Identity, ThisMachine, may_operate, may_watch, speaks_for
+from nodetriage.controller.limits import AdmissionSettings
+from nodetriage.controller.tls_proof import TlsProof
+from nodetriage.v1 import health_pb2 as pb
+from nodetriage.v1 import health_pb2_grpc
+
+UNAVAILABLE, DENIED, UNKNOWN = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "pki")
+
+
+async def refused(target: str, credentials: grpc.ChannelCredentials, node: str = "n1") -> tuple[grpc.StatusCode, str]:
+    async with secure_agent(target, credentials) as stream:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await stream.send(hello(node))
+        return await stream.status()
+
+
+def test_a_node_is_served_under_the_name_in_its_certificate_and_no_other(tmp_path: Path, site: Site) -> None:
+    async def main() -> None:
+        own = site.credentials(Role.NODE, "n1")
+        async with secure_serving(tmp_path, site) as (server, _, target), secure_agent(target, own) as stream:
+            await stream.hello("n1")
+            await Witness(stream).is_served()
+            code, why = await refused(target, site.credentials(Role.NODE, "n2"))
+            assert (code, why) == (DENIED, "node n2 (by certificate) may not speak for node 'n1'")
+            assert server.connected() == ("n1",)
+            await Witness(stream).is_served()
+
+    run(main)
+
+
+STRANGERS = {
+    "a stranger's authority": lambda site, other: other.credentials(Role.NODE, "n1", trust=site),
+    "an expired certificate": lambda site, _: site.credentials(Role.NODE, "n1", days=1, made_before_days=2),
+    "one that is not valid yet": lambda site, _: site.credentials(Role.NODE, "n1", made_before_days=-1),
+    "no certificate": lambda site, _: grpc.ssl_channel_credentials((site.folder / "ca.crt").read_bytes()),
+    "a controller's certificate": lambda site, _: site.credentials(Role.CONTROLLER, "n1"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_without_a_valid_certificate_for_clients_nobody_gets_a_connection(
+    tmp_path: Path, site: Site, what: str
+) -> None:
+    async def main() -> None:
+        stranger = STRANGERS[what](site, Site(tmp_path / "other"))
+        async with (
+            secure_serving(tmp_path, site) as (_, _, target),
+            secure_agent(target, site.credentials(Role.NODE, "n2")) as good,
+        ):
+            await good.hello("n2")
+            assert (await refused(target, stranger))[0] == UNAVAILABLE
+            await Witness(good).is_served()
+
+    run(main)
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.READER])
+def test_people_are_no_nodes_even_by_the_same_name(tmp_path: Path, site: Site, role: Role) -> None:
+    async def main() -> None:
+        async with secure_serving(tmp_path, site) as (_, _, target):
+            assert (await refused(target, site.credentials(role, "n1")))[0] == DENIED
+
+    run(main)
+
+
+def test_watching_takes_a_reader_or_an_operator(tmp_path: Path, site: Site) -> None:
+    async def watching(target: str, role: Role) -> grpc.StatusCode:
+        async with secure_channel(target, site.credentials(role, "x")) as opened:
+            return (await ended(health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest())))[0]
+
+    async def main() -> None:
+        async with secure_serving(tmp_path, site) as (_, _, target):
+            assert await watching(target, Role.READER) == grpc.StatusCode.OK
+            assert await watching(target, Role.OPERATOR) == grpc.StatusCode.OK
+            assert await watching(target, Role.NODE) == DENIED
+
+    run(main)
+
+
+def test_only_an_operator_gives_orders_and_loopback_proves_nothing() -> None:
+    may_operate(Identity("alice", "certificate", Role.OPERATOR))
+    for identity in (
+        Identity("n1", "certificate", Role.NODE),
+        Identity("bob", "certificate", Role.READER),
+        Identity("", "this machine"),
+    ):
+        with pytest.raises(Refused, match="may give no orders"):
+            may_operate(identity)
+    may_watch(Identity("", "this machine"))
+    speaks_for(Identity("", "this machine"), "n1")
+
+
+def test_new_files_are_taken_up_without_a_restart_and_wrong_ones_change_nothing(tmp_path: Path, site: Site) -> None:
+    async def main() -> None:
+        new = Site(tmp_path / "new")
+        own = site.settings()
+        async with (
+            secure_serving(tmp_path, site) as (_, _, target),
+            secure_agent(target, site.credentials(Role.NODE, "n1")) as stays,
+        ):
+            await stays.hello("n1")
+            before = site.credentials(Role.NODE, "n9")
+            own.key.write_bytes((new.folder / "controller/ctl.key").read_bytes())  # half of a change
+            async with secure_agent(target, before) as stream:
+                await stream.hello("n9")
+            own.certificate.write_bytes((new.folder / "controller/ctl.crt").read_bytes())
+            own.ca.write_bytes((new.folder / "ca.crt").read_bytes())
+            async with secure_agent(target, new.credentials(Role.NODE, "n9")) as stream:
+                await stream.hello("n9")
+            assert (await refused(target, before, "n9"))[0] == UNAVAILABLE
+            await Witness(stays).is_served()  # a stream that was open lives on
+
+    run(main)
+
+
+def test_a_name_or_serial_that_is_denied_ends_its_stream_and_gets_no_new_one(tmp_path: Path, site: Site) -> None:
+    async def main() -> None:
+        own, other = site.credentials(Role.NODE, "n1"), site.credentials(Role.NODE, "n2")
+        serial = next(f.holder.serial for f in site.pki.issued() if f.holder.name == "n1")
+        async with (
+            secure_serving(tmp_path, site) as (server, _, target),
+            secure_agent(target, own) as first,
+            secure_agent(target, other) as second,
+        ):
+            await first.hello("n1")
+            await second.hello("n2")
+            assert server.door.deny((serial,)) == 1
+            code, why = await first.status()
+            assert code == UNKNOWN
+            assert "node n1 (by certificate) is on the list identity.deny" in why
+            assert (await refused(target, own))[0] == UNKNOWN
+            await Witness(second).is_served()
+            async with secure_agent(target, site.credentials(Role.NODE, "n1")) as renewed:
+                await renewed.hello("n1")
+            server.door.deny(("n2",))
+            assert (await second.status())[0] == UNKNOWN
+
+    run(main)
+
+
+def test_a_stream_ends_when_its_certificate_does() -> None:
+    async def main() -> None:
+        door, over = Door(ThisMachine(), AdmissionSettings(), ()), asyncio.get_running_loop().create_future()
+        ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=0.1)
+        leave = door.guard(Identity("n1", "certificate", Role.NODE, "1", ends), over.set_result)
+        assert not over.done()
+        assert "certificate of n1 has expired" in str(await over)
+        leave()
+        leave = door.guard(Identity("n1", "certificate", Role.NODE, "1", ends + datetime.timedelta(days=4000)), print)
+        leave()
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("domain", "name", "node"),
+    [
+        ("", "n1", "n1"),
+        ("example.org", "n1.example.org", "n1"),
+        ("example.org", "n1", None),
+        ("", "n1.example.org", None),
+    ],
+)
+def test_certificates_of_another_authority_may_name_nodes_with_a_domain(
+    tmp_path: Path, site: Site, domain: str, name: str, node: str | None
+) -> None:
+    async def main() -> None:
+        proof = TlsProof(site.settings(node_domain=domain))
+        async with secure_serving(tmp_path, site, proof) as (_, _, target):
+            own = site.credentials(Role.NODE, name)
+            if node is None:
+                assert (await refused(target, own))[0] in (UNKNOWN, DENIED)
+            else:
+                async with secure_agent(target, own) as stream:
+                    await stream.hello(node)
+
+    run(main)
+
+
+def test_a_controller_does_not_start_with_files_that_are_no_good(tmp_path: Path, site: Site) -> None:
+    own = site.settings()
+    own.key.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 0600"):
+        TlsProof(own)
+    own.key.chmod(0o600)
+    own.ca.write_text("not a certificate")
+    with pytest.raises(ConfigError, match=r"identity.ca: .*ca.crt: expected a certificate in PEM"):
+        TlsProof(own)
+    own.ca.unlink()
+    with pytest.raises(ConfigError, match=r"ca.crt: No such file"):
+        TlsProof(own)
+    old = Site(tmp_path / "old")
+    old.pki.issue(Role.CONTROLLER, "ctl", ("127.0.0.1",), 1, datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), True)
+    with pytest.raises(ConfigError, match="has expired"):
+        TlsProof(old.settings())
