@@ -1,6 +1,7 @@
 """The parts of policy.toml that protect the fleet from its protector: brake, breaker, common mode, lemons. Values."""
 
 import fnmatch
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
@@ -82,8 +83,7 @@ class CommonMode:
 
     def settle_s(self, fault: str) -> float:
         """How long a fault is to wait for others; 0 where its cause is the node's own."""
-        shared = self.enabled and any(fnmatch.fnmatchcase(fault, pattern) for pattern in self.shared_faults)
-        return self.shared_hold_s if shared else 0.0
+        return self.shared_hold_s if self.enabled and _matches(fault, self.shared_faults) else 0.0
 
     def fleet_limit(self, fleet: int) -> int:
         return min(self.min_nodes, max(self.least_nodes, ceil(fleet * self.min_percent / 100)))
@@ -117,6 +117,11 @@ class Shadow:
     checks: tuple[str, ...] = ()  # every fault that these checks report
     faults: tuple[str, ...] = ()
     trusted: tuple[str, ...] = ()  # faults of checks from elsewhere; unlisted, one that faults.toml lacks is shadow
+
+
+@functools.lru_cache(maxsize=4096)
+def _matches(fault: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(fault, pattern) for pattern in patterns)
 
 
 def _percents(*values: float) -> None:

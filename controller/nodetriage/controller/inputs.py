@@ -4,7 +4,7 @@ Agents' events are in their own table; of the scheduler's view what changed is k
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from nodetriage.checks.model import Severity
 from nodetriage.controller import schema
 from nodetriage.controller.contact import CONTROLLER_BOOT
 from nodetriage.controller.ledger import from_us, to_us
+from nodetriage.controller.replay import Entry, History, PolicyLoaded, Told
 from nodetriage.controller.rules import Policy
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.state import (
@@ -86,6 +87,15 @@ class View:
         return SchedulerSeen(read_at, self.nodes, self.reservations, self.places)
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Agents' events that were taken at once, up to a cursor; and what of their nodes is no part of the events."""
+
+    upto: int
+    about: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # profile and version, where they changed
+    late: tuple[int, ...] = ()  # cursors of events of a boot that was over by then
+
+
 TYPES: Mapping[str, Any] = {
     "tick": Tick,
     "done": ActionDone,
@@ -101,13 +111,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self._view: View | None = None
+        self._about: dict[str, tuple[str, str]] = {}  # node -> profile and agent's version, as last kept
 
     def rows(self, events: Sequence[Event], now: datetime, effect: bool) -> list[Mapping[str, Any]]:
         """Rows of the table `inputs`; `kept` is to be told when they are on disk."""
         found = []
-        upto = max((e.id for e in events if isinstance(e, NodeEvent)), default=0)
-        if upto:
-            found.append(_row("events", now, {"upto": upto}))
+        if told := [e for e in events if isinstance(e, NodeEvent)]:
+            about = {e.node: (e.profile, e.version) for e in told}
+            new = {node: facts for node, facts in about.items() if self._about.get(node) != facts}
+            late = tuple(e.id for e in told if not e.present)
+            found.append(_row("events", now, Batch(told[-1].id, new, late)))
         for event in events:
             if isinstance(event, SchedulerSeen):
                 change = self._change(event)
@@ -121,6 +134,8 @@ class Recorder:
         for event in events:
             if isinstance(event, SchedulerSeen):
                 self._view = (self._view or View()).after(self._change(event))
+            elif isinstance(event, NodeEvent):
+                self._about[event.node] = (event.profile, event.version)
 
     def _change(self, event: SchedulerSeen) -> ViewChange:
         if self._view is not None:
@@ -159,37 +174,83 @@ def _row(kind: str, now: datetime, value: Any) -> Mapping[str, Any]:
 
 def events_after(connection: Connection, cursor: int, limit: int) -> list[NodeEvent]:
     """The next stored events as the brain takes them, oldest first."""
+    n = schema.nodes.c
     query = (
-        select(
-            schema.events,
-            schema.nodes.c.profile,
-            schema.nodes.c.agent_version,
-            schema.nodes.c.boot_id.label("present_boot"),
-        )
-        .join(schema.nodes, schema.nodes.c.node == schema.events.c.node)
+        select(schema.events, n.profile, n.agent_version, n.boot_id.label("present_boot"))
+        .join(schema.nodes, n.node == schema.events.c.node)
         .where(schema.events.c.id > cursor)
         .order_by(schema.events.c.id)
         .limit(limit)
     )
     return [
-        NodeEvent(
-            id=row.id,
-            node=row.node,
-            boot_id=row.boot_id,
-            seq=row.seq,
-            at=from_us(row.at_us),
-            kind=_KINDS.get(row.kind, EventKind.OTHER),
-            check=row.check_name,
-            part=row.part,
-            fault=row.fault,
-            severity=_severity(row.severity),
-            profile=row.profile,
-            present=row.boot_id in (row.present_boot, CONTROLLER_BOOT),
-            version=row.agent_version,
-            place=_place(row.message) if row.fault else "",
-        )
+        _node_event(row, row.boot_id in (row.present_boot, CONTROLLER_BOOT), row.profile, row.agent_version)
         for row in connection.execute(query)
     ]
+
+
+def history(connection: Connection, since: datetime) -> History:
+    """All that the brain was told from the last snapshot before `since` on, or from the first one there is.
+
+    Read it while the connection is open: its entries come as they are asked for. Raises LookupError without a snapshot.
+    """
+    i = schema.inputs
+    of_kind = select(i.c.id).where(i.c.kind == "snapshot")
+    before = of_kind.where(i.c.at_us <= to_us(since)).order_by(i.c.id.desc()).limit(1)
+    first = connection.execute(before).scalar() or connection.execute(of_kind.order_by(i.c.id).limit(1)).scalar()
+    if first is None:
+        raise LookupError("nothing is recorded yet that a replay could begin with")
+    document = connection.execute(select(i.c.document).where(i.c.id == first)).scalar_one()
+    start = snapshot_of(document)
+    return History(start, _entries(connection, first, start.cursor))
+
+
+def _entries(connection: Connection, after: int, cursor: int) -> Iterator[Entry]:
+    view, about = View(), dict[str, tuple[str, str]]()
+    query = select(schema.inputs).where(schema.inputs.c.id > after).order_by(schema.inputs.c.id)
+    for row in connection.execution_options(stream_results=True, max_row_buffer=1000).execute(query):
+        at = from_us(row.at_us)
+        if row.kind == "policy":
+            yield PolicyLoaded(at, msgspec.json.decode(row.document, type=Policy))
+        elif row.kind == "events":
+            batch = msgspec.json.decode(row.document, type=Batch)
+            about |= batch.about
+            yield Told(at, _batch(connection, cursor, batch, about))
+            cursor = batch.upto
+        elif row.kind == "seen":
+            change = msgspec.json.decode(row.document, type=ViewChange)
+            view = view.after(change)
+            yield Told(at, (view.seen(change.read_at),))
+        elif row.kind in TYPES:
+            yield Told(at, (msgspec.json.decode(row.document, type=TYPES[row.kind]),))
+
+
+def _batch(
+    connection: Connection, cursor: int, batch: Batch, about: Mapping[str, tuple[str, str]]
+) -> tuple[NodeEvent, ...]:
+    e = schema.events
+    query = select(e).where(e.c.id > cursor, e.c.id <= batch.upto).order_by(e.c.id)
+    late = set(batch.late)
+    rows = connection.execute(query).all()
+    return tuple(_node_event(row, row.id not in late, *about.get(row.node, ("", ""))) for row in rows)
+
+
+def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEvent:
+    return NodeEvent(
+        id=row.id,
+        node=row.node,
+        boot_id=row.boot_id,
+        seq=row.seq,
+        at=from_us(row.at_us),
+        kind=_KINDS.get(row.kind, EventKind.OTHER),
+        check=row.check_name,
+        part=row.part,
+        fault=row.fault,
+        severity=_severity(row.severity),
+        profile=profile,
+        present=present,
+        version=version,
+        place=_place(row.message) if row.fault else "",
+    )
 
 
 def _place(message: bytes) -> str:

@@ -83,8 +83,9 @@ def _weigh(turn: Turn, names: Iterable[str], policy: Policy) -> None:
 
 def _tick(turn: Turn, event: Tick, policy: Policy) -> tuple[str, ...]:
     freed = commonmode.tick(turn, policy.common_mode)
-    # Any finding may be waiting out a hold time.
-    return (*freed, *(n.node for n in turn.nodes() if n.drain is not None or n.open_findings))
+    horizon = weigh.horizon(policy)
+    waiting = (n.node for n in turn.nodes() if event.thorough or weigh.waits(n, turn.now, horizon))
+    return (*freed, *waiting)
 
 
 def _command(turn: Turn, event: OperatorCommand, policy: Policy) -> tuple[str, ...]:

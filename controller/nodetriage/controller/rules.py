@@ -1,6 +1,7 @@
 """policy.toml as values: which fault costs what. Pure, but for `load_policy`, which reads the file."""
 
 import enum
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -23,11 +24,14 @@ class Response(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Response).index(self)
+        return _RANK[self]
 
     @property
     def drains(self) -> bool:
         return self.rank >= Response.DRAIN_AFTER_JOB.rank
+
+
+_RANK = {response: rank for rank, response in enumerate(Response)}
 
 
 class Authority(enum.StrEnum):
@@ -72,6 +76,11 @@ class Requeues:
     interactive: Literal["notify", "cancel"] = "notify"  # a job that Slurm cannot requeue: say so, or end it
 
 
+@functools.cache
+def _plain_rule(response: Response) -> Rule:
+    return Rule(response)
+
+
 def _by_severity() -> Mapping[str, Response]:
     return {
         "info": Response.RECORD,
@@ -107,13 +116,15 @@ class Policy:
     def rule_for(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> Rule:
         """The rule that decides; where none matches, the one for the severity."""
         found = self.by_severity(severity)
+        if not self.rule:
+            return found
         for rule in self.matching(fault, severity, partitions, profile):
             if not rule.shadow and rule.fields_named >= found.fields_named:
                 found = rule
         return found
 
     def by_severity(self, severity: Severity) -> Rule:
-        return Rule(self.severity.get(severity.name.lower(), Response.RECORD))
+        return _plain_rule(self.severity.get(severity.name.lower(), Response.RECORD))
 
     def matching(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> tuple[Rule, ...]:
         """Every rule that speaks of this, shadow or not, in the file's order."""

@@ -40,6 +40,21 @@ def node(turn: Turn, name: str, policy: Policy) -> None:
         returns.consider(turn, facts, policy)
 
 
+def horizon(policy: Policy) -> timedelta:
+    """So long after a finding became known its mere age may still change something. Generous: a tick may come late."""
+    holds = [rule.hold_s for rule in policy.rule]
+    longest = max(policy.common_mode.shared_hold_s, policy.common_mode.new_version_hold_s, *holds)
+    return timedelta(seconds=longest + 3600)
+
+
+def waits(facts: NodeFacts, now: datetime, longest: timedelta) -> bool:
+    """Whether the mere passing of time may change what is to be done about the node: hold times, and the way back."""
+    drain = facts.drain
+    if drain is not None and (drain.status is not DrainStatus.DONE or drain.clear_since or not facts.open_findings):
+        return True
+    return any(f.is_open and now - f.known_at <= longest for f in facts.findings)
+
+
 def acting(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -> list[Due]:
     """The findings that this node is to be drained for now: neither shadow, nor waiting, nor a fleet incident's."""
     found = [
@@ -94,13 +109,13 @@ def _shadow(turn: Turn, facts: NodeFacts, policy: Policy) -> NodeFacts:
 
 def _would(rule: Rule, finding: FindingFact, facts: NodeFacts, policy: Policy) -> Response | None:
     """What shadow rules, new checks or a lesser authority keep from being done; None where nothing is kept."""
-    by_severity = policy.by_severity(finding.severity).action
     if rule.action is Response.SHADOW:
-        return by_severity
-    shadowed = policy.would(finding.fault, finding.severity, facts.partitions, facts.profile).action
+        return policy.by_severity(finding.severity).action
+    if any(r.shadow for r in policy.rule):
+        shadowed = policy.would(finding.fault, finding.severity, facts.partitions, facts.profile).action
+        if shadowed is not rule.action:
+            return shadowed
     held_back = policy.authority is not Authority.ACT or policy.untrusted(finding.check, finding.fault) != ""
-    if shadowed is not rule.action:
-        return shadowed
     return rule.action if rule.action.drains and held_back else None
 
 

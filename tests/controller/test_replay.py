@@ -1,0 +1,180 @@
+"""A replay with the policy that was in force comes to what was done, to the second; another policy to other figures."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+from simulated import START, Month
+from sqlalchemy import Engine, create_engine, select
+
+from nodetriage.controller import inputs, ledger, replay, schema
+from nodetriage.controller.brain import Brain
+from nodetriage.controller.database import create_tables, open_database
+from nodetriage.controller.guards import Limits
+from nodetriage.controller.replay import PolicyLoaded, Told
+from nodetriage.controller.rows import Hello
+from nodetriage.controller.rules import Authority, Policy, Response
+from nodetriage.controller.scheduler import NodeView, ReservationView
+from nodetriage.controller.state import ActionKind, FleetState, NodeEvent, SchedulerSeen
+from nodetriage.controller.store import Store
+from nodetriage.v1 import health_pb2 as pb
+
+RULES = Policy(brake=Limits(max_drains_per_hour=2, max_percent=20, partition_max_percent=20))
+
+
+@pytest.fixture(scope="module")
+def month() -> Month:
+    return Month(RULES).run(days=30)
+
+
+@pytest.fixture(scope="module")
+def week() -> Month:
+    return Month(RULES, seed=2).run(days=7)
+
+
+def test_the_same_policy_over_a_month_comes_to_exactly_the_actions_taken(month: Month) -> None:
+    outcome = replay.run(month.history)
+
+    assert outcome.actions == month.decided
+    assert outcome.state == month.state
+    assert replay.run(month.history, RULES).actions == month.decided
+    counts = outcome.counts()
+    assert counts["drains"] > 30
+    assert counts["held"] > 0
+    assert counts["requeues"] > 5
+    assert counts["drained_node_hours"] > 100
+
+
+def test_a_stricter_brake_drains_less_and_holds_more(week: Month) -> None:
+    then = replay.run(week.history).counts()
+    strict = replace(RULES, brake=Limits(max_drains_per_hour=1, max_nodes=1))
+    other = replay.run(week.history, strict).counts()
+
+    assert other["drains"] < then["drains"]
+    assert other["held_node_hours"] > then["held_node_hours"]
+    assert other["drained_node_hours"] < then["drained_node_hours"]
+
+
+def test_a_policy_that_only_observes_does_nothing_and_says_what_it_would(week: Month) -> None:
+    other = replay.run(week.history, replace(RULES, authority=Authority.OBSERVE))
+
+    assert [other.counts()[n] for n in ("drains", "requeues", "undrains", "drained_node_hours")] == [0, 0, 0, 0]
+    assert other.counts()["shadow"] > 10
+
+
+def test_a_policy_that_records_only_low_faults_keeps_their_nodes_at_work(week: Month) -> None:
+    milder = replace(RULES, severity={**RULES.severity, "low": Response.RECORD})
+    drained = {d.action.fault for d in replay.run(week.history, milder).of(ActionKind.DRAIN)}
+
+    assert drained
+    assert drained <= {"gpu_off_bus", "mount_hung"}
+
+
+def test_only_what_came_since_the_given_moment_is_counted(month: Month) -> None:
+    since = START + timedelta(days=20)
+    outcome = replay.run(month.history, since=since)
+
+    assert outcome.actions == [d for d in month.decided if d.at >= since]
+    assert outcome.counts()["drained_node_hours"] < replay.run(month.history).counts()["drained_node_hours"]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    opened = open_database(database_url)
+    create_tables(opened)
+    yield opened
+    opened.dispose()
+
+
+def test_what_the_database_keeps_is_enough_for_that(engine: Engine) -> None:
+    """All but agents' events, which have their own table, on both databases."""
+    month = Month(RULES, nodes=12, seed=3).run(days=3)
+    recorder = inputs.Recorder()
+    told = [e for e in month.entries if isinstance(e, Told) and not isinstance(e.events[0], NodeEvent)]
+    with engine.begin() as connection:
+        inputs.add(connection, [inputs.snapshot_row(FleetState(), START), inputs.policy_row(RULES, START)])
+        for entry in told:
+            inputs.add(connection, recorder.rows(entry.events, entry.at, True))
+            recorder.kept(entry.events)
+    with engine.connect() as connection:
+        history = inputs.history(connection, START + timedelta(days=1))
+        first, *rest = history.entries
+
+    assert history.start == FleetState()
+    assert first == PolicyLoaded(START, RULES)
+    assert rest == told
+
+
+def test_of_the_scheduler_only_changes_are_kept_and_the_view_comes_back_whole() -> None:
+    engine = create_engine("sqlite://")
+    create_tables(engine)
+    one, two = NodeView("n1", "idle"), NodeView("n2", "mixed", partitions=("main",))
+    reserved = (ReservationView("r", ("n1",)),)
+    views = [
+        SchedulerSeen(START, {"n1": one, "n2": two}, reserved, {"n1": ("rack r1",)}),
+        SchedulerSeen(START + timedelta(minutes=1), {"n1": one, "n2": two}, reserved, {"n1": ("rack r1",)}),
+        SchedulerSeen(START + timedelta(minutes=2), {"n1": replace(one, base="down")}, (), {"n1": ("rack r1",)}),
+    ]
+    recorder = inputs.Recorder()
+    with engine.begin() as connection:
+        inputs.add(connection, [inputs.snapshot_row(FleetState(), START)])
+        for seen in views:
+            inputs.add(connection, recorder.rows((seen,), seen.read_at, effect=False))
+            recorder.kept((seen,))
+    with engine.connect() as connection:
+        kept = list(inputs.history(connection, START).entries)
+
+    assert [entry.events[0] for entry in kept if isinstance(entry, Told)] == [views[0], views[2]]
+
+
+def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_path: Path) -> None:
+    """Also through a reboot, after which the events of the boot before would no longer count, and a changed policy."""
+    slurm = FakeSlurm("n1", "n2", "n3")
+    slurm.place("11", "n1")
+
+    async def main() -> None:
+        store = Store(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
+        await store.open()
+        brain = Brain(store, slurm, replace(RULES, brake=Limits(100, 100, 100, 100, 100)), tick_s=0.02, scan_s=0.05)
+        task = asyncio.create_task(brain.run())
+        await tell(store, brain, "n1", "b1", 1)
+        await until(lambda: "undone" not in open_drains(brain, 1))
+        await tell(store, brain, "n1", "b2", 1, "AGENT_STARTED")
+        brain.set_policy(Policy(brake=Limits(50, 100, 100, 100, 100)))
+        await tell(store, brain, "n2", "b1", 1)
+        await until(lambda: "undone" not in open_drains(brain, 2))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        a = schema.actions.c
+        done = await store.read(lambda c: c.execute(select(a.id, a.decided_us).order_by(a.decided_us, a.id)).all())
+        again = await store.read(lambda c: replay.run(inputs.history(c, datetime(2020, 1, 1, tzinfo=UTC))))
+        assert sorted((ledger.to_us(d.at), d.action.id) for d in again.actions) == sorted((u, i) for i, u in done)
+        assert len(again.of(ActionKind.DRAIN)) == 2
+        assert again.state == brain.state
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def open_drains(brain: Brain, nodes: int) -> list[str]:
+    drains = [n.drain for n in brain.state.nodes.values() if n.drain]
+    return ["done" if d.done_at else "undone" for d in drains] + ["undone"] * (nodes - len(drains))
+
+
+async def tell(store: Store, brain: Brain, node: str, boot: str, seq: int, kind: str = "RAISED") -> None:
+    await store.record_hello(Hello(node, boot, "1.0", "h100"), at_us=1)
+    event = pb.Event(boot_id=boot, seq=seq, at_unix_us=1, check="gpu_xid", part="GPU-1", fault="gpu_off_bus")
+    event.kind = pb.EventKind.Value(f"EVENT_KIND_{kind}")
+    event.severity = pb.SEVERITY_HIGH
+    await store.record(node, [event], received_us=2)
+    brain.notify()
+
+
+async def until(condition: object) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # type: ignore[operator]  # noqa: ASYNC110 it is another task's state that changes
+            await asyncio.sleep(0.01)
