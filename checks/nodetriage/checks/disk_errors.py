@@ -20,7 +20,7 @@ RULES = (
     rule("fs_read_only", r"BTRFS (?:info|error|critical) \(device ([\w-]+)[^)]*\).*forced readonly", r"\1"),
     rule("fs_error", r"EXT4-fs (?:error|critical) \(device ([\w-]+)\)", r"\1"),
     rule("fs_error", r"Aborting journal on device ([\w-]+?)(?:-\d+)?\.$", r"\1"),
-    rule("fs_error", r"XFS \(([\w-]+)\): (?:Corruption|[Mm]etadata (?:corruption|I/O error)|[Ll]og I/O [Ee]rror)", r"\1"),
+    rule("fs_error", r"XFS \(([\w-]+)\): (?:Corruption|[Mm]etadata (?:corruption|I/O error)|[Ll]og I/O error)", r"\1"),
     rule("fs_error", r"BTRFS (?:error|critical) \(device ([\w-]+)", r"\1"),
     rule("disk_lost", r"nvme (nvme\d+): (?:Removing after probe failure|Disabling device after reset failure)", r"\1"),
     rule("disk_lost", r"md/\w+:\w+: Disk failure on ([\w-]+), disabling device", r"\1"),
