@@ -164,6 +164,21 @@ def test_no_more_callers_than_allowed_wait_in_the_queue(sqlite_url: str) -> None
     run(main)
 
 
+def test_an_urgent_caller_waits_for_no_other(sqlite_url: str) -> None:
+    async def main() -> None:
+        names = [f"n{i}" for i in range(40)]
+        async with opened(sqlite_url, *names, "urgent", max_waiting=4, max_group_rows=50) as store:
+            batch = [event(seq) for seq in range(1, 51)]
+            others = [asyncio.ensure_future(store.record(name, batch, received_us=5)) for name in names]
+            await asyncio.sleep(0)
+            await store.record("urgent", [event(1)], received_us=5, urgent=True)
+            assert sum(task.done() for task in others) < len(others) // 2
+            await asyncio.gather(*others)
+            assert len(await keys(store)) == 40 * 50 + 1
+
+    run(main)
+
+
 def test_waiting_beyond_a_cursor_ends_with_the_next_event(sqlite_url: str) -> None:
     async def main() -> None:
         async with opened(sqlite_url, "n1") as store:

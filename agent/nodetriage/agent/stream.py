@@ -15,8 +15,7 @@ from nodetriage.agent.event import numbered
 from nodetriage.agent.spool import SETTLE_S, SeqRange, Spool, Stored
 from nodetriage.v1 import health_pb2 as pb
 
-BATCH_EVENTS = 200
-WINDOW_EVENTS = 1000  # of the backlog without an ack; a live event never waits for the window
+BATCH_EVENTS = 100  # of the backlog one batch waits for its ack; a live event waits for none
 WELCOME_LIMIT_S = 10.0
 ACK_LIMIT_S = 60.0  # without any ack while some are due: the controller does not work, try the next
 BACK_OFF_S = (1.0, 30.0)  # first and largest span of the full jitter
@@ -172,6 +171,7 @@ class _Session:
         self._spool = spool
         backlog, self._live_seq = spool.backlog()
         self._backlog = deque(backlog)
+        self._sent_old: tuple[Stored, ...] = ()  # the last batch of the backlog
         self._unacked: dict[tuple[str, int], Stored] = {}
         self._heard_s = time.monotonic()
 
@@ -198,8 +198,8 @@ class _Session:
         batch = self._spool.since(self._live_seq, BATCH_EVENTS)
         if batch:
             self._live_seq = batch[-1].seq
-        elif len(self._unacked) < WINDOW_EVENTS:
-            batch = self._old()
+        elif all(event.gone for event in self._sent_old):
+            batch = self._sent_old = self._old()
         if not batch:
             return None
         self._unacked.update({(e.boot_id, e.seq): e for e in batch})

@@ -1,14 +1,12 @@
 """The gRPC service of the controller: agents' streams in, acks and commands out, Watch for everyone else.
 
-A stream's messages are taken one at a time, and an event batch is taken only when the one before it is on disk.
-So a node has at most one batch under way, whatever it sends: that is the fairness among nodes, and HTTP/2's flow
-control pushes the rest back into its spool.
+Here a call becomes a session and a session's messages are handed on; intake.py brings the events to the disk.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,11 +18,12 @@ from grpc_health.v1 import health_pb2 as health_protocol
 from grpc_reflection.v1alpha import reflection
 
 from nodetriage.checks.settings import ConfigError
-from nodetriage.controller.admission import Bucket, Refused, admit_batch, admit_hello
+from nodetriage.controller.admission import Bucket, Refused, admit_hello
 from nodetriage.controller.door import Door
 from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.history import SeqRange
 from nodetriage.controller.identity import PLAINTEXT, Context, Identity, Proof, ThisMachine, may_watch, speaks_for
+from nodetriage.controller.intake import Intake, wire
 from nodetriage.controller.limits import AdmissionSettings
 from nodetriage.controller.listener import channel_options
 from nodetriage.controller.rows import Hello
@@ -32,7 +31,6 @@ from nodetriage.controller.session import Session
 from nodetriage.controller.store import Store, StoreError
 from nodetriage.controller.watch import watch
 from nodetriage.service.address import is_local
-from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
 from nodetriage.v1 import health_pb2_grpc as nodetriage_grpc
 
@@ -40,6 +38,7 @@ log = structlog.get_logger(__name__)
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["NodeHealth"].full_name
 
+_FIRST_WORDS_S = 1.0  # of a client that is to be refused
 _LAST_WORDS_S = 5.0  # for an agent that does not read, before its stream is given up
 
 M = TypeVar("M", bound=Message)
@@ -138,10 +137,14 @@ class NodeHealthServer:
         )
 
     async def _connect(self, _: AsyncIterator[bytes], context: Context) -> None:
+        entered = False
         try:
             async with self.door.entered(context) as identity:
+                entered = True
                 await self._serve_agent(context, identity)
         except (Refused, StoreError) as error:
+            if not entered:
+                await _listen_briefly(context)
             await self._refuse(context, error)
 
     async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
@@ -218,36 +221,30 @@ class NodeHealthServer:
 
     async def _take(self, session: Session, context: Context) -> None:
         """Everything after the hello, until the agent closes its side."""
-        while (message := await self._next(context)) is not None:
-            now_s, now_us = time.monotonic(), _unix_us()
-            body = message.WhichOneof("body")
-            self.freshness.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
-            if body == "events" and message.events.events:
-                await self._take_batch(session, message.events, now_us)
-                if wait_s := session.bucket.take(len(message.events.events), now_s):
-                    await asyncio.sleep(wait_s)
-            elif body == "result":
-                session.answered(message.result)
-            elif body == "hello":
-                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
-            # Any other body is a newer agent's; what it means is lost on us and that is all.
-
-    async def _take_batch(self, session: Session, batch: health_pb2.EventBatch, now_us: int) -> None:
-        admit_batch(batch, self._settings.admission)
-        # Crash points only where a fault is under way: a test does not want to interrupt the routine before it.
-        grave = any(event.severity >= health_pb2.SEVERITY_LOW for event in batch.events)
-        if grave:
-            passing("server.before_commit")
-        ranges = await self._store.record(session.node, batch.events, now_us)
-        if grave:
-            passing("server.before_ack")
-        session.send(health_pb2.ControllerMessage(ack=health_pb2.Ack(ranges=_wire(ranges))))
+        intake = Intake(session.node, self._store, self._settings.admission, session.send, session.end)
+        try:
+            while (message := await self._next(context)) is not None:
+                now_s, now_us = time.monotonic(), _unix_us()
+                body = message.WhichOneof("body")
+                self.freshness.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
+                if body == "events" and message.events.events:
+                    await intake.take(message.events, now_us)
+                    if wait_s := session.bucket.take(len(message.events.events), now_s):
+                        await asyncio.sleep(wait_s)
+                elif body == "result":
+                    session.answered(message.result)
+                elif body == "hello":
+                    raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
+                # Any other body is a newer agent's; what it means is lost on us and that is all.
+            await intake.settle()
+        finally:
+            intake.close()
 
     def _welcome(self, stored: list[SeqRange]) -> health_pb2.ControllerMessage:
         welcome = health_pb2.Welcome(
             controller_version=self._settings.version,
             heartbeat_every_ms=round(self._settings.heartbeat_every_s * 1000),
-            stored=_wire(stored),
+            stored=wire(stored),
         )
         return health_pb2.ControllerMessage(welcome=welcome)
 
@@ -279,6 +276,13 @@ class NodeHealthServer:
             log.info("agent disconnected", node=session.node, peer=session.peer)
 
 
+async def _listen_briefly(context: Context) -> None:
+    """grpc.aio tells a client that is refused while it writes of an internal error, not of our reason."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_FIRST_WORDS_S):
+            await context.read()
+
+
 def _parse(kind: type[M], raw: bytes) -> M:
     try:
         return kind.FromString(raw)
@@ -286,10 +290,6 @@ def _parse(kind: type[M], raw: bytes) -> M:
         raise Refused(
             grpc.StatusCode.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.full_name}: {len(raw)} bytes"
         ) from None
-
-
-def _wire(ranges: Iterable[SeqRange]) -> list[health_pb2.SeqRange]:
-    return [health_pb2.SeqRange(boot_id=r.boot_id, first_seq=r.first, last_seq=r.last) for r in ranges]
 
 
 def _unix_us() -> int:

@@ -5,8 +5,9 @@ paid per group and not per caller. Reads run on threads of their own, never behi
 """
 
 import asyncio
-import queue
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from nodetriage.v1 import health_pb2
 
 T = TypeVar("T")
 
+URGENT_GROUP_ROWS = 250  # with what shares the commit of an urgent job: a small one is a quick one
+
 __all__ = ["Store", "StoreError"]
 
 
@@ -35,16 +38,51 @@ class _Job:
     statement: str = ""
     values: Sequence[rows.Row] = ()
     work: Callable[[Connection], Any] | None = None
+    urgent: bool = False
+
+
+class _Jobs:
+    """What waits for the writer's thread: urgent jobs first, else in the order of their coming."""
+
+    def __init__(self) -> None:
+        self._urgent: deque[_Job] = deque()
+        self._others: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, job: _Job) -> None:
+        with self._changed:
+            (self._urgent if job.urgent else self._others).append(job)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """What is there is still given out."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def take(self, max_rows: int) -> list[_Job]:
+        """Waits for work; at most `max_rows` unless one job alone has more. Empty after the last one."""
+        group: list[_Job] = []
+        count = 0
+        with self._changed:
+            while not (self._urgent or self._others or self._closed):
+                self._changed.wait()
+            limit = min(max_rows, URGENT_GROUP_ROWS) if self._urgent else max_rows
+            while (waiting := self._urgent or self._others) and count < limit:
+                group.append(waiting.popleft())
+                count += len(group[-1].values) or 1
+        return group
 
 
 class Store:
     """All writing and reading of the history. Use it within one event loop, after `open` and until `close`."""
 
-    def __init__(self, engine: Engine, *, max_waiting: int = 512, max_group_rows: int = 5_000) -> None:
+    def __init__(self, engine: Engine, *, max_waiting: int = 512, max_group_rows: int = 2_000) -> None:
         self._engine = engine
         self._max_group_rows = max_group_rows
         self._places = asyncio.Semaphore(max_waiting)
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs = _Jobs()
         self._writer = threading.Thread(target=self._write_until_closed, name="store-writer", daemon=True)
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="store-reader")
         self._grown = asyncio.Event()
@@ -68,18 +106,21 @@ class Store:
         if self._closed:
             return
         self._closed = True
-        self._jobs.put(None)
+        self._jobs.close()
         if self._writer.ident is not None:
             await asyncio.to_thread(self._writer.join)
         self._readers.shutdown(wait=True)
         self._engine.dispose()
 
-    async def record(self, node: str, batch: Sequence[health_pb2.Event], received_us: int) -> list[SeqRange]:
+    async def record(
+        self, node: str, batch: Sequence[health_pb2.Event], received_us: int, *, urgent: bool = False
+    ) -> list[SeqRange]:
         """Stores a node's events and returns the ranges that are now on disk: all of them, new or known.
 
-        The node must have said hello (`record_hello`) first. Raises StoreError; then none of them counts.
+        `urgent` ones wait for the commit that is under way and for no other. The node must have said hello
+        (`record_hello`) first. Raises StoreError; then none of them counts.
         """
-        await self._insert("events", [rows.event_row(node, event, received_us) for event in batch])
+        await self._insert("events", [rows.event_row(node, event, received_us) for event in batch], urgent)
         return rows.ranges_of(batch)
 
     async def record_hello(self, hello: Hello, at_us: int) -> list[SeqRange]:
@@ -120,12 +161,13 @@ class Store:
             await self._grown.wait()
         return self.newest_id
 
-    async def _insert(self, statement: str, values: Sequence[rows.Row]) -> None:
+    async def _insert(self, statement: str, values: Sequence[rows.Row], urgent: bool = False) -> None:
         if values:
-            await self._enqueue(lambda done: _Job(done, statement, values))
+            await self._enqueue(lambda done: _Job(done, statement, values, urgent=urgent), urgent)
 
-    async def _enqueue(self, make: Callable[["asyncio.Future[Any]"], _Job]) -> Any:
-        async with self._places:  # first come, first served; a caller holds one place, so none can crowd out others
+    async def _enqueue(self, make: Callable[["asyncio.Future[Any]"], _Job], urgent: bool = False) -> Any:
+        # First come, first served; a caller holds one place, so none can crowd out others. Urgent ones are few.
+        async with contextlib.nullcontext() if urgent else self._places:
             if self._closed:
                 raise StoreError("the store is closed")
             done: asyncio.Future[Any] = self._loop.create_future()
@@ -135,9 +177,7 @@ class Store:
     # Below: the writer's thread.
 
     def _write_until_closed(self) -> None:
-        going_on = True
-        while going_on:
-            group, going_on = self._next_group()
+        while group := self._jobs.take(self._max_group_rows):
             bulk = [job for job in group if job.work is None]
             answers = self._write_bulk(bulk) if bulk else []
             for job in group:
@@ -145,21 +185,6 @@ class Store:
                     answers.append((job, *self._attempt(job.work)))
             newest = self._newest_after(group, answers)
             self._loop.call_soon_threadsafe(self._answer, answers, newest)
-
-    def _next_group(self) -> tuple[list[_Job], bool]:
-        group: list[_Job] = []
-        count = 0
-        job = self._jobs.get()
-        while job is not None:
-            group.append(job)
-            count += len(job.values) or 1
-            if count >= self._max_group_rows:
-                return group, True
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return group, True
-        return group, False
 
     def _write_bulk(self, bulk: list[_Job]) -> list[tuple[_Job, Any, Exception | None]]:
         _, error = self._attempt(lambda connection: self._execute(connection, bulk))
