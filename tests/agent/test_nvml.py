@@ -116,11 +116,8 @@ def test_a_driver_without_a_function_gives_none_for_it_alone(
     assert gpu["facts"]["ecc_enabled"] == 1
 
 
-@pytest.mark.parametrize(
-    ("error", "failure"),
-    [(15, "gpu_is_lost"), (16, "reset_required"), (999, "unknown"), (19, "in_use"), (10, "timeout"), (2, "other")],
-)
-def test_an_error_that_is_a_fact_about_the_gpu_is_kept_and_ends_the_questions(
+@pytest.mark.parametrize(("error", "failure"), [(15, "gpu_is_lost"), (16, "reset_required")])
+def test_an_error_that_says_the_gpu_is_gone_is_kept_and_ends_the_questions(
     error: int, failure: str, fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
 ) -> None:
     gpus = fake_gpus(2)
@@ -134,6 +131,38 @@ def test_an_error_that_is_a_fact_about_the_gpu_is_kept_and_ends_the_questions(
     assert sick["failure_text"].startswith("nvmlDeviceGetEccMode: ")
     assert sick["uuid"]
     assert answer["calls"][-1] == "nvmlDeviceGetEccMode 0000:2a:00.0"
+
+
+@pytest.mark.parametrize("error", [2, 10, 14, 19, 999])
+def test_one_question_that_fails_is_told_and_the_others_are_answered(
+    error: int, fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("gpu0/EccMode", f"!{error}")
+    gpus.set("gpu0/FieldValue.91", "!999")
+
+    gpu = asker(gpus).ask()["gpus"][0]
+
+    assert (gpu["failure"], list(gpu["refused"])) == (None, ["nvmlDeviceGetEccMode"])
+    assert "ecc_enabled" not in gpu["facts"]
+    assert gpu["facts"]["pcie_width"] == 16
+    assert len(gpu["nvlinks"]) == 18
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [(15, "gpu_is_lost"), (16, "reset_required"), (999, "unknown"), (19, "in_use"), (10, "timeout"), (2, "other")],
+)
+def test_a_gpu_that_does_not_even_give_its_name_does_not_answer(
+    error: int, failure: str, fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("gpu0/UUID", f"!{error}")
+
+    gpu = asker(gpus).ask()["gpus"][0]
+
+    assert (gpu["failure"], gpu["facts"]) == (failure, {})
+    assert gpu["failure_text"].startswith("nvmlDeviceGetUUID: ")
 
 
 def test_a_gpu_without_a_handle_is_listed_under_the_address_it_must_have(

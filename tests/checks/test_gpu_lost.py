@@ -118,3 +118,13 @@ def test_a_node_that_lost_all_its_gpus_is_not_taken_for_one_without() -> None:
     bare = Inventory((), None, "no NVML")
 
     assert {f.fault for f in found(bare, Policy(), remember(None, NODE))} == {"gpu_missing"}
+
+
+@pytest.mark.parametrize(("calls", "severity"), [(1, "WARNING"), (3, "WARNING"), (4, "LOW")])
+def test_one_call_that_fails_is_a_quirk_and_many_are_a_fault(calls: int, severity: str) -> None:
+    now = replace(NODE, nvml=(WELL[0], replace(WELL[1], refused=tuple(f"nvmlDeviceGet{n}" for n in range(calls)))))
+
+    (finding,) = found(now)
+
+    assert faults([finding]) == {(ADDRESSES[1], "gpu_calls_failing", severity)}
+    assert finding.evidence["failing"] == calls

@@ -6,6 +6,7 @@ GPU is sick is kept as a value. What is asked is a table: gpu_facts.py.
 
 import ctypes
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,12 +42,14 @@ _FAILURES = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: NvmlFailure.VERSION_MISMATCH,
     pynvml.NVML_ERROR_TIMEOUT: NvmlFailure.TIMEOUT,
 }
+# Whatever the question: the GPU is not there for anybody.
+_SICK = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 # The driver is gone, or was loaded anew under us.
 _STALE = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 
 
 class NvmlError(Exception):
-    """NVML as a whole answers with an error that is no mere absence; the text names the call."""
+    """NVML as a whole answers with an error that is no mere absence."""
 
 
 class Library:
@@ -61,6 +64,7 @@ class Library:
         self._count = -1
         self._known: dict[int, Gpu] = {}  # index -> its last names, for the day it does not answer
         self._last: _Look | None = None
+        self._refused: dict[str, str] = {}  # of the GPU that is being asked: call -> error
 
     def inventory(self, quarantined: Collection[str] = (), whole: bool = False) -> tuple[Gpu, ...]:
         """All GPUs that NVML enumerates; those at `quarantined` PCI addresses are listed but not asked anything.
@@ -120,24 +124,22 @@ class Library:
 
     def _by_address(self, on_bus: list[str], apart: frozenset[str], whole: bool) -> Iterator[Gpu]:
         """Where it is not known which number a GPU in quarantine has, no GPU is asked for by its number."""
-        for index, pci in enumerate(on_bus):
-            if pci in apart:
-                yield _not_asked(Gpu(index, pci))
+        call = "nvmlDeviceGetHandleByPciBusId"
+        for gpu in itertools.starmap(Gpu, enumerate(on_bus)):
+            if gpu.pci in apart:
+                yield _not_asked(gpu)
                 continue
             try:
-                handle = self._ask("nvmlDeviceGetHandleByPciBusId", Gpu(index, pci), pci.encode())
+                yield self._named(gpu, self._ask(call, gpu, gpu.pci.encode()), whole)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # what NVML does not list, nobody gets
-                    yield _failed(Gpu(index, pci), "nvmlDeviceGetHandleByPciBusId", error)
-                continue
-            yield self._named(Gpu(index, pci), handle, whole)
+                    yield _failed(gpu, call, error)
 
     def _no_start(self, error: pynvml.NVMLError) -> tuple[Gpu, ...]:
         """What NVML's refusal to start says of each GPU on the bus; a library that does not fit the driver, mostly."""
         if error.value in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
             raise Unavailable(f"NVML: {error}") from error
-        on_bus = self._bus()
-        if not on_bus:
+        if not (on_bus := self._bus()):
             raise error
         return tuple(_failed(Gpu(index, pci), "nvmlInit", error) for index, pci in enumerate(on_bus))
 
@@ -161,8 +163,7 @@ class Library:
         call = "nvmlDeviceGetUUID"
         try:
             gpu = dataclasses.replace(gpu, uuid=str(self._ask(call, gpu, handle)))
-            call = "nvmlDeviceGetName"
-            gpu = dataclasses.replace(gpu, name=str(self._ask(call, gpu, handle)))
+            gpu = dataclasses.replace(gpu, name=str(self._ask(call := "nvmlDeviceGetName", gpu, handle)))
         except pynvml.NVMLError as error:
             return _failed(gpu, call, error)
         return self._facts(gpu, handle, whole)
@@ -174,7 +175,7 @@ class Library:
 
     def _facts(self, gpu: Gpu, handle: Any, whole: bool) -> Gpu:
         facts: dict[str, Scalar] = {}
-        call = ""
+        self._refused = {}
         try:
             call = "nvmlDeviceGetRemappedRows"
             gpu = dataclasses.replace(gpu, row_remap=self._row_remap(gpu, handle))
@@ -195,7 +196,7 @@ class Library:
             gpu = _failed(gpu, call, error)  # a sick GPU is not asked further
         pids = facts.pop("processes", None)
         processes = tuple(map(int, str(pids).split())) if pids is not None else None
-        return dataclasses.replace(gpu, processes=processes, facts=facts)
+        return dataclasses.replace(gpu, processes=processes, facts=facts, refused=self._refused)
 
     def _answer(self, question: Question, gpu: Gpu, handle: Any) -> Any:
         """What `question.pick` gets; None where there is no such thing here."""
@@ -208,11 +209,7 @@ class Library:
         try:
             self._ask(question.call, gpu, handle, *question.arguments)
         except pynvml.NVMLError as error:
-            if error.value in question.refusals:
-                return error.value
-            if error.value in _NOT_THERE:
-                return None
-            raise
+            return error.value if error.value in question.refusals else self._no_answer(question.call, error)
         return pynvml.NVML_SUCCESS
 
     def _nvlinks(self, gpu: Gpu, handle: Any, facts: Mapping[str, Scalar]) -> tuple[NvLink, ...] | None:
@@ -222,11 +219,11 @@ class Library:
             try:
                 states[link] = self._ask("nvmlDeviceGetNvLinkState", gpu, handle, link)
             except pynvml.NVMLError as error:
-                if error.value not in (*_NOT_THERE, pynvml.NVML_ERROR_INVALID_ARGUMENT):
-                    raise
-        active = [link for link, state in states.items() if state]
-        scoped = {f"{link} {name}": (field, link) for link in active for name, field in LINK_COUNTERS}
-        counted = self._fields(gpu, handle, tuple(scoped.items())) if scoped else {}
+                if error.value != pynvml.NVML_ERROR_INVALID_ARGUMENT:  # there is no such link
+                    self._no_answer("nvmlDeviceGetNvLinkState", error)
+        active = (link for link, state in states.items() if state)
+        scoped = tuple((f"{link} {name}", (field, link)) for link in active for name, field in LINK_COUNTERS)
+        counted = self._fields(gpu, handle, scoped) if scoped else {}
         links = (
             NvLink(
                 link,
@@ -255,18 +252,23 @@ class Library:
         for (fact, _), value in zip(wanted, values or (), strict=False):
             if value.nvmlReturn == pynvml.NVML_SUCCESS:
                 found[fact] = number(value)
-            elif value.nvmlReturn in _FAILURES:
+            elif value.nvmlReturn in _SICK:
                 raise pynvml.NVMLError(value.nvmlReturn)
         return found
 
     def _perhaps(self, call: str, gpu: Gpu, *arguments: Any) -> Any:
-        """The answer, None where there is no such thing here. Raises NVMLError for all else."""
+        """The answer; None where there is none. Raises NVMLError where nobody can ask this GPU anything."""
         try:
             return self._ask(call, gpu, *arguments)
         except pynvml.NVMLError as error:
-            if error.value in _NOT_THERE:
-                return None
-            raise
+            return self._no_answer(call, error)
+
+    def _no_answer(self, call: str, error: pynvml.NVMLError) -> None:
+        """One call that fails on a GPU which answers others is told, and the others go on."""
+        if error.value in _SICK | _STALE:
+            raise error
+        if error.value not in _NOT_THERE:
+            self._refused[call] = str(error)
 
     def _ask(self, call: str, gpu: Gpu, *arguments: Any) -> Any:
         self._announce(f"{call} {gpu.pci}")

@@ -8,7 +8,7 @@ cannot see the one that is missing.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nodetriage.checks.model import Check, Finding, Host, NvmlFailure, Severity, Unavailable
+from nodetriage.checks.model import Check, Finding, Host, NvmlFailure, Scalar, Severity, Unavailable
 
 _NVIDIA = 0x10DE
 _DISPLAY_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
@@ -22,6 +22,7 @@ class Policy:
 
     expected_gpus: int = 0  # 0: not known
     expected_pci: tuple[str, ...] = ()  # addresses as lspci -D prints them; names the GPU that is missing
+    many_refused: int = 4  # calls that fail on a GPU which answers others, from which it is more than a quirk
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Answer:
     uuid: str
     failure: NvmlFailure | None
     text: str
+    refused: tuple[str, ...] = ()  # calls that gave an odd error
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ def read(host: Host) -> Inventory:
         gpus = host.gpus()
     except Unavailable as error:
         return Inventory(bus, None, str(error), bus)
-    return Inventory(bus, tuple(Answer(g.pci, g.uuid, g.failure, g.failure_text) for g in gpus), "", bus)
+    nvml = tuple(Answer(g.pci, g.uuid, g.failure, g.failure_text, tuple(g.refused)) for g in gpus)
+    return Inventory(bus, nvml, "", bus)
 
 
 def remember(before: Inventory | None, now: Inventory) -> Inventory:
@@ -80,13 +83,17 @@ def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[
             severity = Severity.HIGH if policy.expected_gpus else Severity.WARNING
             yield Finding("nvidia-driver", "gpu_driver_unusable", severity, {"why": now.why, "on_bus": len(now.bus)})
         return
-    yield from _unanswered(now.nvml)
+    yield from _unanswered(now.nvml, policy)
     for address in sorted(set(now.bus) - {a.pci for a in now.nvml}):
         yield Finding(address, "gpu_not_enumerated", Severity.HIGH, {"nvml_count": len(now.nvml)})
 
 
-def _unanswered(nvml: tuple[Answer, ...]) -> Iterator[Finding]:
+def _unanswered(nvml: tuple[Answer, ...], policy: Policy) -> Iterator[Finding]:
     for gpu in nvml:
+        if gpu.refused:
+            severity = Severity.LOW if len(gpu.refused) >= policy.many_refused else Severity.WARNING
+            calls: dict[str, Scalar] = {"calls": ",".join(gpu.refused)[:200], "failing": len(gpu.refused)}
+            yield Finding(gpu.pci, "gpu_calls_failing", severity, {**calls, "uuid": gpu.uuid})
         if gpu.failure in (None, NvmlFailure.NOT_ASKED):
             continue
         evidence = {"nvml": gpu.failure.value, "text": gpu.text[:200], **({"uuid": gpu.uuid} if gpu.uuid else {})}
@@ -101,7 +108,7 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("gpu_missing", "gpu_not_enumerated", "gpu_not_answering", "gpu_driver_unusable"),
+    faults=("gpu_missing", "gpu_not_enumerated", "gpu_not_answering", "gpu_calls_failing", "gpu_driver_unusable"),
     worker="gpu",
     every_s=60,
     timeout_s=10,

@@ -127,6 +127,7 @@ class Gpu:
     failure_text: str = ""
     row_remap: RowRemap | None = None
     nvlinks: tuple[NvLink, ...] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)  # calls that gave an odd error, though the GPU answers
     processes: tuple[int, ...] | None = None  # ids of processes with a compute context, those of MIG instances too
     facts: Mapping[str, Scalar] = field(
         default_factory=dict
