@@ -121,6 +121,16 @@ def test_a_counter_that_refuses_is_asked_once_and_the_others_are_judged(tmp_path
     assert asked.count(f"read /{PORT}/counters/port_rcv_errors") == 2
 
 
+def test_congestion_and_what_programs_cause_are_not_read_at_all(tmp_path: Path, port: Path) -> None:
+    (port / "hw_counters").mkdir()
+    for name in ("counters/port_xmit_wait", "counters/VL15_dropped", "counters/port_rcv_switch_relay_errors"):
+        (port / name).write_text("4000000000\n")
+    for name in ("rnr_nak_retry_err", "req_cqe_flush_error", "out_of_buffer"):
+        (port / "hw_counters" / name).write_text("4000000000\n")
+
+    assert read(Host(tmp_path))[0].values == dict.fromkeys(FULL, 0)
+
+
 def test_ports_without_any_counter_are_skipped(tmp_path: Path, port: Path) -> None:
     for path in (port / "counters").iterdir():
         path.unlink()

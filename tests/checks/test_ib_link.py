@@ -262,6 +262,28 @@ def test_an_adapter_that_is_gone_is_missed_by_its_role() -> None:
     assert (finding.evidence["expected"], finding.evidence["found"]) == (2, 1)
 
 
+def test_seven_ports_that_are_well_do_not_hide_the_eighth() -> None:
+    others = tuple(replace(PORT, name=f"mlx5_{i}/1") for i in range(1, 8))
+
+    assert [f.part for f in judge((*others, DOWN), None, COMPUTE)] == ["mlx5_0/1"]
+
+
+def test_a_second_port_that_somebody_disabled_is_no_fault() -> None:
+    second = replace(DOWN, name="mlx5_0/2", phys_state="Disabled")
+
+    assert list(judge((PORT, second), None, Policy())) == []
+
+
+@pytest.mark.parametrize(
+    "now", [DOWN, replace(PORT, rate_gbps=200), replace(PORT, downed=5), replace(PORT, error="EIO")]
+)
+def test_each_finding_names_its_adapter_by_the_pci_address_too(now: Port) -> None:
+    """The kernel's name of an adapter can change with a bond, a rename or another card."""
+    (finding,) = found(now, PORT)
+
+    assert finding.evidence["pci"] == "0000:18:00.0"
+
+
 def test_a_node_without_ports_is_skipped_unless_some_are_expected() -> None:
     with pytest.raises(Unavailable, match="no InfiniBand"):
         list(judge((), None, Policy()))
