@@ -20,6 +20,7 @@ from typing import Any
 
 from nodetriage.agent import config as agent
 from nodetriage.checks import ALL
+from nodetriage.checks.settings import as_toml
 from nodetriage.controller import config as controller
 from nodetriage.controller import rules
 
@@ -40,6 +41,17 @@ the log says so.
 ## Agent
 
 `/etc/nodetriage/agent.toml`, then `conf.d/*.toml` beside it in the order of their names; a later key wins.
+`nodetriage config check` says whether they are right, `nodetriage config show` what is in force and where it is set.
+
+One file can serve a whole fleet: a `[[hosts]]` table holds settings for some nodes, and wins over the rest of its file.
+
+```toml
+[[hosts]]
+nodes = "gpu-h100-[001-064],login*"   # Slurm's notation and shell patterns, by the node's name in Slurm
+profile.name = "hgx-h100"
+[hosts.checks.ib_link]
+every_s = 60
+```
 """
 CHECKS = """
 ### `[checks.NAME]`
@@ -84,7 +96,7 @@ def settings_page() -> str:
 
 
 def schedule(check: Any) -> str:
-    return ", ".join(f"`{name} = {toml(getattr(check, name))}`" for name in agent.COMMON_KEYS if name != "enabled")
+    return ", ".join(f"`{name} = {as_toml(getattr(check, name))}`" for name in agent.COMMON_KEYS if name != "enabled")
 
 
 def tables(cls: Any, prefix: str = "", level: str = "###") -> Iterator[str]:
@@ -104,7 +116,9 @@ def table(cls: Any, instance: Any = None) -> str:
     lines = ["| key | default | |\n|---|---|---|\n"]
     for field in plain(cls):
         value = default_of(field) if instance is None else getattr(instance, field.name)
-        default = "must be given" if value is dataclasses.MISSING else f"`{toml(value)}`" if value is not None else ""
+        default = (
+            "must be given" if value is dataclasses.MISSING else f"`{as_toml(value)}`" if value is not None else ""
+        )
         about = "; ".join(filter(None, (choices(hints[field.name]), said.get(field.name, ""))))
         lines.append(f"| `{field.name}` | {default} | {about} |\n")
     return "".join(lines)
@@ -137,23 +151,9 @@ def default_of(field: Any) -> Any:
 def choices(hint: Any) -> str:
     """The values that may be chosen, where they are few."""
     if typing.get_origin(hint) is typing.Literal:
-        return ", ".join(f"`{toml(value)}`" for value in typing.get_args(hint))
+        return ", ".join(f"`{as_toml(value)}`" for value in typing.get_args(hint))
     members = [a for a in (hint, *typing.get_args(hint)) if isinstance(a, type) and issubclass(a, enum.Enum)]
-    return ", ".join(f"`{toml(value)}`" for value in members[0]) if members else ""
-
-
-def toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, enum.Enum):
-        return f'"{value.name.lower() if isinstance(value, enum.IntEnum) else value.value}"'
-    if isinstance(value, int | float):
-        return str(value) if isinstance(value, int) else f"{value:g}"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k} = {toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return f'"{value}"'
+    return ", ".join(f"`{as_toml(value)}`" for value in members[0]) if members else ""
 
 
 def comments(cls: Any) -> dict[str, str]:
@@ -172,14 +172,15 @@ def commands_page() -> str:
     parts = [COMMANDS.format(made=MADE)]
     for program, about in (("nodetriage", "on a node"), ("nodetriagectl", "the fleet")):
         parts.append(f"\n## `{program}`: {about}\n")
-        parts += [f"\n### `{program} {v}`\n\n```text\n{told(program, v)}\n```\n" for v in verbs(program)]
+        parts += [f"\n### `{' '.join(v)}`\n\n```text\n{told(*v)}\n```\n" for v in verbs(program)]
     return "".join(parts)
 
 
-def verbs(program: str) -> list[str]:
-    """The names of a program's verbs, from its own help."""
-    listed = told(program).partition("VERB\n")[2].partition("\n\n")[0]
-    return [line.split()[0] for line in listed.splitlines() if line[4:5].strip()]
+def verbs(*command: str) -> list[tuple[str, ...]]:
+    """A program's verbs, and what those have of their own, from its own help."""
+    listed = told(*command).partition("VERB\n")[2].partition("\n\n")[0]
+    names = [(*command, line.split()[0]) for line in listed.splitlines() if line[4:5].strip()]
+    return [verb for name in names for verb in (verbs(*name) or [name])]
 
 
 def told(*command: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
+from nodetriage.agent import cli_config, cli_slurm
+
 if TYPE_CHECKING:
     from nodetriage.agent.config import AgentSettings
     from nodetriage.checks.model import Check
@@ -97,6 +99,11 @@ def _parser() -> Parser:
     status = add(_status, "status", "ask the running agent what it knows", "the agent's answer as it is")
     status.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG})")
     status.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="how long to wait (5)")
+
+    config = verbs.add_parser("config", help="check the settings, or show what is in force", description="the settings")
+    cli_config.add(config, DEFAULT_CONFIG, Parser)
+    slurm = verbs.add_parser("slurm", help="look at Slurm's own settings", description="Slurm's own settings")
+    cli_slurm.add(slurm, Parser)
     return parser
 
 

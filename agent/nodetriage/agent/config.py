@@ -9,8 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from nodetriage.agent import layers
+from nodetriage.agent.layers import Layer
 from nodetriage.checks.model import Check, Severity
-from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+from nodetriage.checks.settings import ConfigError, leaf_keys, replace_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ class AgentSettings:
     hooks: HookSettings = HookSettings()
     checks: Mapping[str, CheckSettings] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # what was read, in order
+    sources: Mapping[str, str] = field(default_factory=dict)  # by key: where it is set; the others are defaults
 
     @property
     def enabled(self) -> tuple[Check[Any, Any], ...]:
@@ -168,40 +171,59 @@ def defaults(checks: Iterable[Check[Any, Any]]) -> AgentSettings:
     return AgentSettings(checks=MappingProxyType({c.name: CheckSettings(c) for c in checks}))
 
 
-def load(path: Path, checks: Iterable[Check[Any, Any]]) -> AgentSettings:
-    """`path`, then conf.d/*.toml beside it in the order of their names; a later key wins.
+def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "") -> AgentSettings:
+    """`path`, then conf.d/*.toml beside it in the order of their names; a later key wins. In each file the [[hosts]]
+    tables that are for this node (`node`, else by its settings) come after the file's own; the others are only checked.
 
     Raises ConfigError: one line with the file, the key, and what was expected.
     """
     files = (path, *sorted((path.parent / "conf.d").glob("*.toml")))
-    sections, settings = Sections(), {c.name: CheckSettings(c) for c in checks}
-    for file in files:
-        table = load_toml(file)
-        tuned = table.pop("checks", {})
-        sections = replace_from(Sections, sections, table, str(file), "")
-        if not isinstance(tuned, dict):
-            raise ConfigError(f"{file}: checks: expected a table, got {tuned!r}")
-        for name, keys in tuned.items():
-            settings[name] = _tuned(settings, name, keys, file)
+    read = layers.read(files)
+    own, for_hosts = ([layer for layer in read if bool(layer.nodes) is there] for there in (False, True))
+    settings = {c.name: CheckSettings(c) for c in checks}
+    if for_hosts and not node:
+        alone = Sections()
+        for layer in own:
+            alone, _ = _applied(alone, settings, layer)
+        node = node_name(alone.agent.node)
+    sections, sources = Sections(), dict[str, str]()
+    for layer in read:
+        result = _applied(sections, settings, layer)
+        if layer.applies(node):
+            sections, settings = result
+            sources |= dict.fromkeys(leaf_keys(layer.table), layer.where)
     parts = {f.name: getattr(sections, f.name) for f in dataclasses.fields(sections)}
-    return AgentSettings(**parts, checks=MappingProxyType(settings), files=files)
+    return AgentSettings(**parts, checks=MappingProxyType(settings), files=files, sources=MappingProxyType(sources))
 
 
-def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, file: Path) -> CheckSettings:
+def _applied(
+    sections: Sections, settings: dict[str, CheckSettings], layer: Layer
+) -> tuple[Sections, dict[str, CheckSettings]]:
+    table = dict(layer.table)
+    tuned = table.pop("checks", {})
+    if not isinstance(tuned, dict):
+        raise ConfigError(f"{layer.where}: checks: expected a table, got {tuned!r}")
+    settings = dict(settings)
+    for name, keys in tuned.items():
+        settings[name] = _tuned(settings, name, keys, layer.where)
+    return replace_from(Sections, sections, table, layer.where, ""), settings
+
+
+def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, where: str) -> CheckSettings:
     """One [checks.NAME] table of one file on top of what is in force."""
     key = f"checks.{name}"
     if name not in settings:
-        raise ConfigError(f"{file}: {key}: unknown check; known checks: {', '.join(sorted(settings))}")
+        raise ConfigError(f"{where}: {key}: unknown check; known checks: {', '.join(sorted(settings))}")
     if not isinstance(keys, dict):
-        raise ConfigError(f"{file}: {key}: expected a table, got {keys!r}")
+        raise ConfigError(f"{where}: {key}: expected a table, got {keys!r}")
     old = settings[name]
     known = {*COMMON_KEYS, *(f.name for f in dataclasses.fields(old.check.policy))}
     for unknown in keys.keys() - known:
-        raise ConfigError(f"{file}: {key}.{unknown}: unknown key; known keys: {', '.join(sorted(known))}")
+        raise ConfigError(f"{where}: {key}.{unknown}: unknown key; known keys: {', '.join(sorted(known))}")
     now = Schedule(old.enabled, **{k: getattr(old.check, k) for k in COMMON_KEYS if k != "enabled"})
-    now = replace_from(Schedule, now, {k: v for k, v in keys.items() if k in COMMON_KEYS}, str(file), key)
+    now = replace_from(Schedule, now, {k: v for k, v in keys.items() if k in COMMON_KEYS}, where, key)
     own = {k: v for k, v in keys.items() if k not in COMMON_KEYS}
-    policy = replace_from(type(old.check.policy), old.check.policy, own, str(file), key)
+    policy = replace_from(type(old.check.policy), old.check.policy, own, where, key)
     running = {k: getattr(now, k) for k in COMMON_KEYS if k != "enabled"}
     return CheckSettings(
         dataclasses.replace(old.check, policy=policy, **running), now.enabled, {**old.overrides, **own}

@@ -2,10 +2,11 @@
 
 import dataclasses
 import enum
+import json
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -120,3 +121,51 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+
+
+def leaf_keys(table: Mapping[str, Any], key: str = "") -> Iterator[str]:
+    """The paths of all values in a table, as `checks.ib_link.every_s`; a list is one value."""
+    for name, value in table.items():
+        path = f"{key}.{name}" if key else name
+        if isinstance(value, Mapping):
+            yield from leaf_keys(value, path)
+        else:
+            yield path
+
+
+def leaves(instance: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of every field, down to what is no table; None fields are left out."""
+    if dataclasses.is_dataclass(instance):
+        fields: Iterable[tuple[str, Any]] = ((f.name, getattr(instance, f.name)) for f in dataclasses.fields(instance))
+    elif isinstance(instance, Mapping):
+        fields = instance.items()
+    else:
+        if instance is not None:
+            yield key, instance
+        return
+    for name, value in fields:
+        yield from leaves(value, f"{key}.{name}" if key else str(name))
+
+
+def as_toml(value: Any) -> str:
+    """A value as a settings file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, enum.Enum):
+        return f'"{value.name.lower() if isinstance(value, enum.IntEnum) else value.value}"'
+    if isinstance(value, int | float):
+        return str(value) if isinstance(value, int) else f"{value:g}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k} = {as_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def shown(values: Iterable[tuple[str, Any]], source: Callable[[str], str]) -> Iterator[str]:
+    """`key = value  # where it is set`, one a line; a default's line has no comment."""
+    for key, value in values:
+        where = source(key)
+        yield f"{key} = {as_toml(value)}{f'  # {where}' if where else ''}"

@@ -19,6 +19,7 @@ OWN = (
     "nodetriage.controller.cli_events",
     "nodetriage.controller.cli_operator",
     "nodetriage.controller.cli_pki",
+    "nodetriage.controller.cli_config",
 )
 FURTHER = ("nodetriage.analysis.cli",)
 

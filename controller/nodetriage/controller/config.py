@@ -93,13 +93,18 @@ class ControllerSettings:
         return Slurm(self.scheduler.slurm_conf, self.scheduler.timeout_s)
 
 
+def files(path: Path) -> tuple[Path, ...]:
+    """What is read, in order: `path`, then controller.d/*.toml beside it (the name of `path` with .d) by name."""
+    return (path, *sorted(path.with_suffix(".d").glob("*.toml")))
+
+
 def load(path: Path) -> ControllerSettings:
-    """`path`, then controller.d/*.toml beside it (the name of `path` with .d) by name; a later key wins.
+    """All `files`; a later key wins.
 
     Raises ConfigError: one line with the file, the key, and what was expected.
     """
     settings = ControllerSettings()
-    for file in (path, *sorted(path.with_suffix(".d").glob("*.toml"))):
+    for file in files(path):
         try:
             settings = replace_from(ControllerSettings, settings, load_toml(file), str(file))
         except ValueError as error:

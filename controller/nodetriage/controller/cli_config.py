@@ -1,0 +1,56 @@
+"""The verb `config`: are the controller's files right, and what is in force."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    text = "check the controller's settings, or show what is in force"
+    verb = verbs.add_parser("config", help=text, description=text)
+    inner = verb.add_subparsers(required=True, metavar="VERB", parser_class=type(verb))
+    for name, text, run in (
+        ("check", "say whether settings, policy and topology are right", _check),
+        ("show", "say what is in force, and where it is set", _show),
+    ):
+        added = inner.add_parser(name, help=text, description=text)
+        added.add_argument("--config", type=Path, metavar="FILE", help="settings (/etc/nodetriage/controller.toml)")
+        added.set_defaults(verb=run)
+        if name == "show":
+            added.add_argument("--json", action="store_true", help="print JSON")
+            added.add_argument("--changed", action="store_true", help="only what is not a default")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.config import DEFAULT_CONFIG, files, load
+
+    path = arguments.config or DEFAULT_CONFIG
+    settings = load(path)
+    settings.load_policy()
+    settings.load_topology()
+    read = [*files(path), *filter(None, (settings.policy.file, settings.controller.topology))]
+    sys.stdout.write(f"{', '.join(map(str, read))}: ok\n")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    import json
+
+    from nodetriage.checks.settings import as_toml, leaf_keys, leaves, load_toml, shown
+    from nodetriage.controller.config import DEFAULT_CONFIG, files, load
+
+    path = arguments.config or DEFAULT_CONFIG
+    settings = load(path)
+    sources = {key: str(file) for file in files(path) for key in leaf_keys(load_toml(file))}
+    policy = settings.policy.file
+    sources |= {f"policy.{key}": str(policy) for key in leaf_keys(load_toml(policy))} if policy else {}
+    lines = [(key, value) for key, value in leaves(settings) if not key.startswith("policy.")]
+    lines += leaves(settings.load_policy(), "policy")
+    lines = [(key, value) for key, value in lines if key in sources or not arguments.changed]
+    if arguments.json:
+        found = [{"key": k, "value": as_toml(v), "source": sources.get(k, "default")} for k, v in lines]
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in shown(lines, lambda key: sources.get(key, "")))
+    return 0

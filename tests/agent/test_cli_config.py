@@ -1,0 +1,58 @@
+"""`nodetriage config`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodetriage.agent.cli import main
+
+HOSTS = Path(__file__).resolve().parents[1] / "hosts"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.toml"
+    path.write_text("[agent]\nheartbeat_s = 3\n[[hosts]]\nnodes = 'gpu-[1-8]'\nchecks.ib_link.every_s = 11\n")
+    return path
+
+
+def test_right_settings_are_told_with_their_files(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file.parent / "conf.d").mkdir()
+    (file.parent / "conf.d/site.toml").write_text("")
+
+    assert main(["config", "check", "--config", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}, {file.parent}/conf.d/site.toml: ok\n"
+
+
+def test_a_wrong_setting_is_one_line_and_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("[hooks]\nwhen_unknown = 'shut'\n")
+
+    assert main(["config", "check", "--config", str(file)]) == 78
+    assert capsys.readouterr().err == (
+        f"nodetriage: {file}: hooks.when_unknown: expected one of 'open', 'closed', got 'shut'\n"
+    )
+
+
+def test_what_is_in_force_is_shown_with_where_it_is_set(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["config", "show", "--config", str(file), "--node", "gpu-7", "--root", str(HOSTS / "dgx-h100")]
+
+    assert main(argv) == 0
+    shown = capsys.readouterr().out.splitlines()
+
+    assert f"agent.heartbeat_s = 3  # {file}" in shown
+    assert f"checks.ib_link.every_s = 11  # {file}: hosts[0]" in shown
+    assert "checks.gpu_lost.expected_gpus = 8  # profile dgx-h100" in shown
+    assert "hooks.deadline_s = 1" in shown
+    assert 'checks.ib_link.others.down = "high"' in shown
+
+
+def test_only_what_differs_can_be_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["config", "show", "--config", str(file), "--root", str(HOSTS / "cpu-only"), "--changed", "--json"]
+
+    assert main(argv) == 0
+
+    assert json.loads(capsys.readouterr().out) == [
+        {"key": "agent.heartbeat_s", "value": "3", "source": str(file)},
+        {"key": "profile.name", "value": '"generic"', "source": "chosen by what the machine is"},
+    ]
