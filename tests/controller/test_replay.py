@@ -154,7 +154,7 @@ def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_
         again = await store.read(lambda c: replay.run(inputs.history(c, datetime(2020, 1, 1, tzinfo=UTC))))
         assert sorted((ledger.to_us(d.at), d.action.id) for d in again.actions) == sorted((u, i) for i, u in done)
         assert len(again.of(ActionKind.DRAIN)) == 2
-        assert again.state == brain.state
+        assert again.state == await store.read(ledger.load)
         await store.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))

@@ -77,7 +77,7 @@ class Brain:
         self._store = store
         self._scheduler = scheduler
         self._rules = with_scheduler(rules, scheduler)
-        self._rules_kept = False  # recorded among the inputs
+        self._coming: Policy | None = self._rules  # is in force as soon as it is recorded among the inputs
         self._clock = clock
         self._tick_s = tick_s
         self._state = FleetState()
@@ -108,9 +108,7 @@ class Brain:
 
     def set_policy(self, rules: Policy) -> None:
         """From the next step on."""
-        self._rules = with_scheduler(rules, self._scheduler)
-        self._rules_kept = False
-        self._weigh_all = True
+        self._coming = with_scheduler(rules, self._scheduler)
         self._wake.set()
 
     async def command(self, command: OperatorCommand) -> Step:
@@ -174,15 +172,19 @@ class Brain:
 
     async def _keep_policy(self) -> None:
         """A replay needs the policy that was in force, and now and then the whole memory to begin from."""
-        now = self.now()
+        now, coming = self.now(), self._coming
         stale = self._snapshot_at is None or now - self._snapshot_at >= SNAPSHOT_EVERY
-        if self._rules_kept and not stale:
+        if coming is None and not stale:
             return
+        rules = coming or self._rules
         rows = [inputs.snapshot_row(self._state, now)] if stale else []
-        rows.append(inputs.policy_row(self._rules, now))
+        rows.append(inputs.policy_row(rules, now))
         await self.write(lambda c: inputs.add(c, rows))
-        self._rules_kept, self._snapshot_at = True, now if stale else self._snapshot_at
+        self._rules, self._weigh_all = rules, self._weigh_all or coming is not None
+        if self._coming is coming:
+            self._coming = None
         if stale:
+            self._snapshot_at = now
             self._recorder = inputs.Recorder()  # a replay from here has no reading before
 
     async def _take_inbox(self) -> None:

@@ -17,7 +17,9 @@ OWN = (
     "nodetriage.controller.cli_daemon",
     "nodetriage.controller.cli_nodes",
     "nodetriage.controller.cli_events",
+    "nodetriage.controller.cli_incidents",
     "nodetriage.controller.cli_operator",
+    "nodetriage.controller.cli_policy",
     "nodetriage.controller.cli_pki",
     "nodetriage.controller.cli_config",
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, func, select
 
 from nodetriage.controller import history
 from nodetriage.controller.history import NodeRow, StoredEvent
@@ -94,3 +94,17 @@ def newest_transitions(connection: Connection, node: str, limit: int) -> list[di
     """The last `limit` changes of a node's state, oldest of them first. Columns of the table."""
     query = select(transitions).where(transitions.c.node == node).order_by(transitions.c.id.desc()).limit(limit)
     return [dict(row) for row in reversed(connection.execute(query).mappings().all())]
+
+
+def shadow_actions(connection: Connection, since_us: int) -> list[dict[str, Any]]:
+    """What was kept from being done, by action, fault and severity: how often, on how many nodes, when last."""
+    a = actions.c
+    grouped = (a.text, a.fault, a.severity)
+    query = (
+        select(*grouped, func.count(), func.count(a.node.distinct()), func.max(a.decided_us))
+        .where(a.kind == "shadow", a.decided_us >= since_us)
+        .group_by(*grouped)
+        .order_by(func.count().desc(), *grouped)
+    )
+    names = ("action", "fault", "severity", "times", "nodes", "last_us")
+    return [dict(zip(names, row, strict=True)) for row in connection.execute(query)]

@@ -1,0 +1,128 @@
+"""What a policy says of a fault, what shadow rules kept from being done, what another policy would have done."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from simulated import START, Month
+
+from nodetriage.controller import inputs, ledger
+from nodetriage.controller.cli import main
+from nodetriage.controller.database import create_tables, open_database
+from nodetriage.controller.replay import Told
+from nodetriage.controller.rules import Policy, load_policy, shipped_policy
+from nodetriage.controller.state import Action, ActionKind, FleetState, NodeEvent, Step
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        """
+        [[rule]]
+        fault = "mount_hung"
+        action = "drain_after_job"
+        hold_s = 120
+        returns = "checks_pass"
+        [[rule]]
+        fault = "mount_hung"
+        partition = "debug"
+        action = "record"
+        [[rule]]
+        fault = "gpu_off_bus"
+        action = "record"
+        shadow = true
+        [shadow]
+        faults = ["ib_link_down"]
+        """
+    )
+    return path
+
+
+def explain(own: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
+    assert main(["policy", "explain", *argv, "--policy", str(own), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert main(["policy", "explain", *argv, "--policy", str(own)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"so: {told['action']}"
+    return told["action"], "\n".join(told["steps"])
+
+
+def test_a_fault_is_explained_from_its_severity_through_the_rules_to_what_is_done(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    action, steps = explain(own, capsys, "mount_hung", "--severity", "high")
+    assert action == "drain_after_job"
+    for words in ("[severity] high = drain_and_requeue", "lasted 120 s", "the checks, 600 s", "10 an hour"):
+        assert words in steps
+    assert explain(own, capsys, "mount_hung", "--partition", "debug")[0] == "record"
+
+
+def test_what_is_only_said_is_explained_as_that(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    action, steps = explain(own, capsys, "gpu_off_bus")
+    assert (action, "is in shadow" in steps) == ("drain_and_requeue", True)
+    action, steps = explain(own, capsys, "ib_link_down", "--severity", "low")
+    assert (action, "the fault is in shadow" in steps) == ("shadow", True)
+
+
+def test_an_unknown_fault_and_an_unsound_file_are_bad_configuration(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "check", str(own)]) == 0
+    assert "3 rules" in capsys.readouterr().out
+    assert main(["policy", "explain", "no_such_thing", "--policy", str(own)]) == 78
+    own.write_text("[breaker]\nwindow_s = 0\n")
+    assert main(["policy", "check", str(own)]) == 78
+    assert "breaker" in capsys.readouterr().err
+
+
+def test_the_shipped_file_says_what_is_in_force_without_one(tmp_path: Path) -> None:
+    empty = tmp_path / "p.toml"
+    empty.write_text("")
+    assert shipped_policy() == load_policy(empty) == Policy()
+
+
+def test_what_shadow_kept_from_being_done_is_counted_by_fault(
+    sqlite_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = open_database(sqlite_url)
+    create_tables(engine)
+    now = ledger.from_us(time.time_ns() // 1000)
+    shadow = [
+        Action(f"shadow-{i}", ActionKind.SHADOW, node, fault="ib_link_down", text="drain_after_job")
+        for i, node in enumerate(("n1", "n1", "n2"))
+    ]
+    with engine.begin() as connection:
+        ledger.save(connection, FleetState(), Step(FleetState(), tuple(shadow)), now)
+    engine.dispose()
+
+    assert main(["would-have", "--database", sqlite_url, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["action"], row["fault"], row["times"], row["nodes"]) == ("drain_after_job", "ib_link_down", 3, 2)
+    assert main(["would-have", "--database", sqlite_url]) == 0
+
+
+def test_a_replay_prints_both_policies_figures_and_their_difference(
+    sqlite_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The agents' events are left out here, so that there is nothing to drain for."""
+    month = Month(Policy(), nodes=12).run(days=1)
+    engine = open_database(sqlite_url)
+    create_tables(engine)
+    recorder = inputs.Recorder()
+    other = tmp_path / "other.toml"
+    other.write_text('authority = "observe"\n')
+    assert main(["replay", "--policy", str(other), "--database", sqlite_url]) == 3
+    with engine.begin() as connection:
+        inputs.add(connection, [inputs.snapshot_row(FleetState(), START), inputs.policy_row(Policy(), START)])
+        for entry in month.entries:
+            if isinstance(entry, Told) and not isinstance(entry.events[0], NodeEvent):
+                inputs.add(connection, recorder.rows(entry.events, entry.at, True))
+                recorder.kept(entry.events)
+    engine.dispose()
+
+    assert main(["replay", "--policy", str(other), "--database", sqlite_url, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["then"].keys() == told["other"].keys()
+    assert main(["replay", "--policy", str(other), "--database", sqlite_url]) == 0
+    assert "drained_node_hours" in capsys.readouterr().out
