@@ -82,6 +82,25 @@ class SpoolSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramSettings:
+    """[programs]: how checks call the programs that they ask, first word and arguments"""
+
+    # A BMC over the network: ["ipmitool", "-I", "lanplus", "-H", "bmc", "-U", "monitor", "-f", "/etc/nodetriage/bmc"]
+    ipmitool: tuple[str, ...] = ("ipmitool",)
+    nvme: tuple[str, ...] = ("nvme",)
+    smartctl: tuple[str, ...] = ("smartctl",)
+    systemctl: tuple[str, ...] = ("systemctl",)
+
+    def __post_init__(self) -> None:
+        for name in ("ipmitool", "nvme", "smartctl", "systemctl"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: expected at least the program's name")
+
+    def by_name(self) -> dict[str, tuple[str, ...]]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
 class HookSettings:
     """[hooks]"""
 
@@ -113,6 +132,7 @@ class Sections:
     profile: Profile = Profile()
     spool: SpoolSettings = SpoolSettings()
     hooks: HookSettings = HookSettings()
+    programs: ProgramSettings = ProgramSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +177,7 @@ class AgentSettings:
     profile: Profile = Profile()
     spool: SpoolSettings = SpoolSettings()
     hooks: HookSettings = HookSettings()
+    programs: ProgramSettings = ProgramSettings()
     checks: Mapping[str, CheckSettings] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # what was read, in order
     sources: Mapping[str, str] = field(default_factory=dict)  # by key: where it is set; the others are defaults

@@ -29,7 +29,7 @@ from nodetriage.agent.status import StatusServer
 from nodetriage.agent.stream import Node, Stream
 from nodetriage.agent.traffic import Traffic
 from nodetriage.agent.verdict import Change, Kind, Verdict
-from nodetriage.agent.workers import Workers
+from nodetriage.agent.workers import Workers, setup_from
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.settings import ConfigError
 from nodetriage.service import log
@@ -84,7 +84,7 @@ class Daemon:
         agent = settings.agent
         self.node = Node(config.node_name(agent.node), self._boot_id, version("nodetriage"), settings.profile.name)
         self._spool = Spool(agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._durable)
-        self._workers = Workers(self._setup(settings), catalogue, self._free)
+        self._workers = Workers(setup_from(settings), catalogue, self._free)
         self._stream = Stream(
             settings.controller.addresses,
             self.node,
@@ -287,13 +287,7 @@ class Daemon:
         fixed = ("agent", "controller", "identity", "kernel_log", "profile", "spool")
         later = [name for name in fixed if getattr(new, name) != getattr(self._settings, name)]
         self._settings = new
-        self._workers.configure(self._setup(new))
+        self._workers.configure(setup_from(new))
         self._hooks.use(new.hooks)
         await self._rounds.use(new.enabled)
         self._log.info("settings reloaded", checks=len(new.enabled), only_after_restart=later)
-
-    @staticmethod
-    def _setup(settings: AgentSettings) -> worker.Setup:
-        return worker.Setup(
-            root=str(settings.agent.root), policies={n: dict(c.overrides) for n, c in settings.checks.items()}
-        )

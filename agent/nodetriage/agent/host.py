@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -83,6 +83,11 @@ class Host:
         """GPUs that NVML is not to be asked about from now on: after Xid 79, 119 or 120 each call may hang for ever."""
         if isinstance(self._machine, Running):
             self._machine.quarantined = addresses
+
+    def call_programs(self, how: Mapping[str, tuple[str, ...]]) -> None:
+        """How this site calls the programs that checks name: another path, further arguments, a wrapper."""
+        if isinstance(self._machine, Running):
+            self._machine.programs = how
 
     @property
     def is_tree(self) -> bool:
@@ -206,6 +211,7 @@ class Running:
     def __init__(self, announce: Announce) -> None:
         self._announce = announce
         self.quarantined: frozenset[str] = frozenset()  # PCI addresses
+        self.programs: Mapping[str, tuple[str, ...]] = {}
         self._nvml: Library | None = None
 
     def locate(self, path: str) -> str:
@@ -245,7 +251,7 @@ class Running:
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         from nodetriage.agent import commands
 
-        return commands.run(argv, timeout_s)
+        return commands.run((*self.programs.get(argv[0], argv[:1]), *argv[1:]), timeout_s)
 
     def clock(self) -> ClockState:
         from nodetriage.agent import clock

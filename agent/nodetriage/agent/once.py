@@ -30,12 +30,14 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
     """Runs each check in the worker of its class, so that none can hang the caller; the classes side by side."""
     import asyncio
 
+    import msgspec
+
     from nodetriage.agent import quarantine
-    from nodetriage.agent.worker import Setup
-    from nodetriage.agent.workers import Workers
+    from nodetriage.agent.workers import Workers, setup_from
+    from nodetriage.checks import gpu_xid
 
     log = kernel_log(settings)
-    setup = Setup(root="/", policies={name: dict(one.overrides) for name, one in settings.checks.items()})
+    setup = msgspec.structs.replace(setup_from(settings), root="/")
     workers = Workers(setup, CATALOGUE, on_free=lambda _: None)
 
     async def one(check: AnyCheck) -> Result:
@@ -49,12 +51,11 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
         return await workers.run(check, mine)
 
     try:
-        # What the kernel log says of the GPUs comes first: one that fell off the bus must not be asked anything.
-        early = {check.name: await one(check) for check in checks if check.name == quarantine.CHECK}
-        workers.quarantine(quarantine.addresses(f for result in early.values() for f in result.findings))
-        late = [check for check in checks if check.name not in early]
-        results = {**early, **{r.check: r for r in await asyncio.gather(*map(one, late))}}
-        return [results[check.name] for check in checks]
+        if not isinstance(log, OSError):  # a GPU that fell off the bus must not be asked anything
+            xid = gpu_xid.CHECK
+            said = run(xid, Host("/", records=log, pattern=xid.kernel_pattern), xid.policy, None)
+            workers.quarantine(quarantine.addresses(said.findings))
+        return list(await asyncio.gather(*map(one, checks)))
     finally:
         await workers.close()
 

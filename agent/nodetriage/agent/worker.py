@@ -33,6 +33,7 @@ class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
     root: str
     policies: dict[str, dict[str, Any]]
     quarantined: tuple[str, ...] = ()
+    programs: dict[str, tuple[str, ...]] = {}  # how this site calls them, by the name that checks use
 
 
 class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
@@ -117,6 +118,7 @@ class Session:
         if setup.root != self._root:  # else what it holds open (NVML) stays so
             self._root, self._host = setup.root, Host(setup.root, announce=self._doing.say)
         self._host.quarantine(frozenset(setup.quarantined))
+        self._host.call_programs(setup.programs)
         self._policies = {
             name: replace_from(type(self._checks[name].policy), self._checks[name].policy, table, "agent", name)
             for name, table in setup.policies.items()

@@ -11,6 +11,7 @@ import msgspec
 
 from nodetriage.agent import hang
 from nodetriage.agent.children import Child, ForkServer, StartFailed
+from nodetriage.agent.config import AgentSettings
 from nodetriage.agent.run import Result
 from nodetriage.agent.worker import Reply, Request, Setup
 from nodetriage.checks.model import Check, KernelRecord, Outcome
@@ -31,6 +32,12 @@ class Abandoned:
     check: str
     doing: str
     since_s: float  # monotonic
+
+
+def setup_from(settings: AgentSettings) -> Setup:
+    """What the workers must know of the settings."""
+    policies = {name: dict(one.overrides) for name, one in settings.checks.items()}
+    return Setup(str(settings.agent.root), policies, programs=settings.programs.by_name())
 
 
 class Workers:

@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from nodetriage.checks import (
+    bmc_power,
+    bmc_sel,
+    bmc_sensors,
     clock_sync,
     cpu_mce,
     disk_errors,
@@ -76,6 +79,9 @@ ALL: tuple[Check[Any, Any], ...] = (
     clock_sync.CHECK,
     services.CHECK,
     node_drift.CHECK,
+    bmc_power.CHECK,
+    bmc_sensors.CHECK,
+    bmc_sel.CHECK,
 )
 
 
