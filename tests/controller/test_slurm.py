@@ -13,10 +13,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.controller import commands
+from nodetriage.controller.pace import Pace
 from nodetriage.controller.reason import Ours, is_schedulers_own, parse_reason, reason_text
-from nodetriage.controller.scheduler import NodeView, NoScheduler, SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.scheduler import (
+    NodeView,
+    NoScheduler,
+    ReservationView,
+    SchedulerRefused,
+    SchedulerUnavailable,
+    with_maintenance,
+)
 from nodetriage.controller.slurm import Slurm
-from nodetriage.controller.slurm_text import JOB_FORMAT, NODE_FORMAT, Garbled, parse_jobs, parse_nodes
+from nodetriage.controller.slurm_text import (
+    JOB_FORMAT,
+    NODE_FORMAT,
+    Garbled,
+    parse_jobs,
+    parse_nodes,
+    parse_reservations,
+    parse_topology,
+)
 
 # As sinfo and squeue of 22.05.8 and 24.11.5 printed them, with the separators as | and ;
 NODES = """n1|mixed+drain+not_responding|main|root|a
@@ -36,6 +52,39 @@ JOBS = f"""2|2|N/A|N/A|RUNNING|1|1|0|root|main|(null)|{AT}|{AT}|{AT}|2|cpu=2|gre
 """
 
 
+# Nodes in odd states, as both versions printed them.
+ODD_22_05 = """n1|idle+maintenance+reserved|main|Unknown|none;
+n2|idle+reserved|main|Unknown|none;
+n3|idle+fail+reserved|main|root|failing x;
+n4|allocated+drain+reboot_requested|main|root|why not;
+n6|idle+planned|main|Unknown|none;
+c2|idle+cloud+powered_down|cloud|root|none;
+"""
+ODD_24_11 = """c2|idle+cloud+powered_down|cloud|root|none;
+f1|future|cloud|root|none;
+n1|idle|main|root|none;
+n2|idle|main|root|none;
+n3|idle+fail|main|root|failing x;
+n4|mixed+drain+reboot_requested|main|root|why not;
+n6|idle+planned|main|root|none;
+"""
+_RESERVATION = (
+    "ReservationName={} StartTime=2026-11-30T05:47:31 EndTime=2026-11-30T06:47:31 Duration=01:00:00 Nodes={} "
+    "NodeCnt=1 CoreCnt=16 Features=(null) PartitionName=(null) Flags={} TRES=cpu=16 Users=root Groups=(null) "
+    "Accounts=(null) Licenses=(null) State={} BurstBuffer=(null) {}MaxStartDelay=(null)\n"
+)
+RESERVATIONS = (
+    _RESERVATION.format("fix", "n1", "MAINT,IGNORE_JOBS,SPEC_NODES", "ACTIVE", "Watts=n/a ")
+    + _RESERVATION.format("team", "n[2-3]", "SPEC_NODES", "ACTIVE", "")
+    + _RESERVATION.format("later", "n4", "MAINT,SPEC_NODES", "INACTIVE", "")
+    + _RESERVATION.format("cores", "(null)", "", "ACTIVE", "Comment=x State=INACTIVE Nodes=n9 ")
+)
+TOPOLOGY = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]
+SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-6]
+SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-6] Switches=leaf[1-2]
+"""
+
+
 def printed(text: str) -> str:
     return text.replace("|", "\x1f").replace(";\n", "\x1e\n")
 
@@ -49,6 +98,40 @@ def test_a_node_is_seen_with_its_flags_apart_and_all_its_partitions() -> None:
     assert (seen["n3"].base, seen["n3"].down, seen["n3"].draining) == ("down", True, False)
     assert (seen["n4"].base, seen["n4"].flags) == ("idle", {"power_down"})
     assert {n: v.busy for n, v in seen.items()} == {"n1": True, "n2": False, "n3": False, "n4": False}
+
+
+@pytest.mark.parametrize("text", [ODD_22_05, ODD_24_11], ids=["22.05", "24.11"])
+def test_odd_states_are_told_by_name_in_every_version(text: str) -> None:
+    seen = parse_nodes(printed(text))
+    running = with_maintenance(seen, parse_reservations(RESERVATIONS))
+    assert {n for n, v in running.items() if v.in_maintenance} == {"n1"}
+    assert {n for n, v in seen.items() if v.rebooting} == {"n4"}
+    assert {n for n, v in seen.items() if v.draining} == {"n3", "n4"}
+    assert {n for n, v in seen.items() if v.planned} == {"n6"}
+    assert {n for n, v in seen.items() if v.power_saving} == {"c2"}
+    assert {n for n, v in seen.items() if not v.exists} == {"f1"} & seen.keys()
+    assert not any(v.down for v in seen.values())
+
+
+def test_reservations_that_run_are_seen_and_those_to_come_are_not() -> None:
+    assert parse_reservations(RESERVATIONS) == (
+        ReservationView("fix", ("n1",), maintenance=True),
+        ReservationView("team", ("n2", "n3")),
+    )
+    assert parse_reservations("No reservations in the system\n") == ()
+    for nonsense in ("<html>", "ReservationName=x State=ACTIVE", _RESERVATION.format("x", "n[1-", "", "ACTIVE", "")):
+        with pytest.raises(Garbled, match="expected"):
+            parse_reservations(nonsense)
+
+
+def test_nodes_share_the_switches_and_blocks_that_are_not_the_whole_fleet() -> None:
+    leaf1, leaf2 = ("switch leaf1",), ("switch leaf2",)
+    assert parse_topology(TOPOLOGY) == {"n1": leaf1, "n2": leaf1} | dict.fromkeys(("n3", "n4", "n5", "n6"), leaf2)
+    blocks = "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n3 BlockSize=2\n"
+    assert parse_topology(blocks)["n3"] == ("block b2",)
+    assert parse_topology("") == {}
+    with pytest.raises(Garbled, match="SwitchName"):
+        parse_topology("topology.conf is missing")
 
 
 def test_a_job_is_named_as_operators_write_it_and_a_het_job_is_one() -> None:
@@ -193,6 +276,16 @@ def test_what_is_asked_of_slurm(
         "scontrol|requeuehold|Incomplete|4|UTC|C||",
         "scontrol|release|4|UTC|C||",
     ]
+
+
+def test_calls_to_slurm_keep_their_distance_after_the_first_few() -> None:
+    async def ask(pace: Pace, times: int) -> float:
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(pace.turn() for _ in range(times)))
+        return asyncio.get_running_loop().time() - began
+
+    assert asyncio.run(ask(Pace(per_s=100), 200)) < 0.1
+    assert asyncio.run(ask(Pace(per_s=100), 230)) >= 0.29
 
 
 def test_without_a_scheduler_there_is_nothing_to_see_and_nothing_is_done() -> None:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from debian13 import entering
+
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "setpriv")
 
@@ -39,7 +41,10 @@ def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> 
 
 
 class SlurmCluster:
-    """Nodes n1..nN in one partition `main`. `env` is what any Slurm command needs to reach it."""
+    """Nodes n1..nN in one partition `main`. `env` is what any Slurm command needs to reach it.
+
+    `root`: the tree of debian13.py to run it in; `directory` is then a folder in that tree.
+    """
 
     def __init__(
         self,
@@ -51,11 +56,16 @@ class SlurmCluster:
         slurmd_timeout_s: int = 10,
         extra_conf: str = "",
         accounting: bool = False,
+        topology: str = "",
+        root: Path | None = None,
     ) -> None:
         self.directory = directory.resolve()
         self.nodes = tuple(f"n{i}" for i in range(1, nodes + 1))
+        self._root = root
+        commands = [str(root / "host-bin")] if root else []
         self.env: Mapping[str, str] = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))},
+            "PATH": os.pathsep.join([*commands, os.environ.get("PATH", os.defpath)]),
             "SLURM_CONF": str(self.directory / "slurm.conf"),
             "MUNGE_SOCKET": str(self.directory / "munge/socket"),
         }
@@ -63,6 +73,9 @@ class SlurmCluster:
         for part in ("munge", "state", "log", "run", "dev", *(f"spool/{n}" for n in self.nodes)):
             (self.directory / part).mkdir(parents=True, exist_ok=True)
         self._port = _free_ports(nodes + 2)
+        if topology:
+            (self.directory / "topology.conf").write_text(topology)
+            extra_conf += "TopologyPlugin=topology/tree\n"
         self._write_conf(cpus, gpus, slurmd_timeout_s, extra_conf, accounting)
         try:
             self._start(accounting)
@@ -118,6 +131,42 @@ class SlurmCluster:
         slurmd.kill()
         slurmd.wait()
 
+    def restart_controller(self) -> None:
+        """slurmctld is killed and started anew; it answers again when this returns."""
+        self.stop_controller()
+        self.start_controller()
+
+    def stop_controller(self) -> None:
+        """slurmctld is killed; the nodes and their jobs go on."""
+        slurmctld = self._daemons.pop("slurmctld")
+        slurmctld.kill()
+        slurmctld.wait()
+
+    def start_controller(self) -> None:
+        self._daemon("slurmctld", "slurmctld", "-D")
+        wait_until(lambda: "n1" in self.run("sinfo", "-h", "-N", check=False), 20, "slurmctld answers again")
+
+    def start_rest(self) -> str:
+        """The address of a slurmrestd on a Unix socket, which acts as root for root."""
+        socket_path = self.directory / "run/rest.sock"
+        plugin = "openapi/slurmctld" if self._root else "openapi/v0.0.38"
+        argv = ("slurmrestd", "-s", plugin, "-a", "rest_auth/local", f"unix:{socket_path}")
+        # It refuses to run as root, unless told.
+        self._daemon("slurmrestd", *argv, SLURMRESTD_SECURITY="disable_user_check")
+        wait_until(socket_path.exists, 20, "slurmrestd listens")
+        return f"unix:{socket_path}"
+
+    def start_rest_with_tokens(self) -> tuple[str, str]:
+        """(address, token of root) of a slurmrestd on TCP; the cluster must know `jwt_conf` of its folder."""
+        port = _free_ports(1)
+        argv = ("slurmrestd", "-s", "openapi/slurmctld", "-a", "rest_auth/jwt", f"127.0.0.1:{port}")
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        self._daemon("slurmrestd-jwt", *nobody, *argv, SLURM_JWT="daemon")
+        wait_until(lambda: _listens(port), 20, "slurmrestd listens")
+        return f"http://127.0.0.1:{port}", self.run("scontrol", "token", "lifespan=600").strip().removeprefix(
+            "SLURM_JWT="
+        )
+
     def reset(self) -> None:
         """Cancels all jobs and resumes all nodes, so that the next test finds the cluster idle."""
         for name in self.nodes:
@@ -164,6 +213,9 @@ class SlurmCluster:
                 f"AccountingStoragePass={self.directory}/munge/socket\n"
             )
         (self.directory / "slurm.conf").write_text(text + extra)
+        if self._root:
+            # From 23.11 on a cgroup tree is wanted unless told otherwise; 22.05 does not know the word.
+            (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         # A gres file must be a character device: links to /dev/null pass.
         for i in range(gpus):
             link = self.directory / f"dev/nvidia{i}"
@@ -191,7 +243,7 @@ class SlurmCluster:
         # -r leaves out nodes that have not answered yet.
         idle = ("sinfo", "-h", "-r", "-N", "-t", "idle", "-o", "%N")
         what = f"all nodes are idle; the logs are in {self.directory}/log"
-        wait_until(lambda: set(self.run(*idle, check=False).split()) == set(self.nodes), 30, what)
+        wait_until(lambda: set(self.run(*idle, check=False).split()) >= set(self.nodes), 30, what)
 
     def _start_accounting(self) -> None:
         run, data = self.directory / "run", self.directory / "db"
@@ -225,9 +277,10 @@ class SlurmCluster:
 
     def _daemon(self, name: str, *argv: str, **environment: str) -> None:
         # If the test runner itself is killed, the kernel ends its daemons.
+        inside = entering(self._root) if self._root else []
         with (self.directory / f"log/{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *argv],
+                ["setpriv", "--pdeathsig", "KILL", *inside, *argv],
                 env={**self.env, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -258,8 +311,14 @@ class SlurmCluster:
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """`Key=value` words of one `scontrol -o` line; a value may hold blanks (Reason), a key may not."""
-    return {m[1]: m[2].strip() for m in re.finditer(r"(\S+?)=(.*?)(?=\s+[A-Z][\w:/]*=|$)", line.strip())}
+    """`Key=value` words of one `scontrol -o` line; a value may hold blanks (Reason), a key may not.
+
+    The first of a name counts: a reason may read "x State=IDLE", and comes after the node's own State.
+    """
+    found: dict[str, str] = {}
+    for match in re.finditer(r"(\S+?)=(.*?)(?=\s+[A-Z][\w:/]*=|$)", line.strip()):
+        found.setdefault(match[1], match[2].strip())
+    return found
 
 
 def _free_ports(count: int) -> int:
@@ -270,6 +329,20 @@ def _free_ports(count: int) -> int:
             for port in range(first, first + count):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             return first
+
+
+def jwt_conf(directory: Path) -> str:
+    """Lines of slurm.conf that let a cluster in `directory` take tokens; makes their key."""
+    key = directory / "jwt.key"
+    key.touch(mode=0o600)
+    key.write_bytes(os.urandom(32))
+    return f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={key}\n"
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 def _step_daemons(logs: Path, node: str) -> Iterator[int]:

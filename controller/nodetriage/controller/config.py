@@ -15,6 +15,7 @@ from nodetriage.controller.pki import PkiSettings
 from nodetriage.controller.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
 from nodetriage.controller.slurm import Slurm
+from nodetriage.controller.slurmrestd import RestSettings, Slurmrestd
 
 DEFAULT_CONFIG = Path("/etc/nodetriage/controller.toml")
 
@@ -46,11 +47,22 @@ class SchedulerSettings:
     slurm_conf: str = ""  # where it is not the commands' default
     timeout_s: float = 10.0  # of one Slurm command
     scan_every_s: float = 60.0  # how often all nodes are read, besides after each action
+    max_calls_per_s: float = 20.0  # of Slurm's commands and REST together; what exceeds it waits
+    rest: str = ""  # slurmrestd to drain through: unix:/PATH, http://HOST:PORT (loopback) or https://HOST:PORT
+    rest_user: str = "root"  # whose token it is
+    rest_token_file: Path | None = None  # a JWT, read for each call; none: who we are says the Unix socket
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "scan_every_s"):
+        for name in ("timeout_s", "scan_every_s", "max_calls_per_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected more than 0, got {getattr(self, name):g}")
+        self.new_rest()
+
+    def new_rest(self) -> Slurmrestd | None:
+        """Raises ValueError where `rest` is no address."""
+        if not self.rest:
+            return None
+        return Slurmrestd(RestSettings(self.rest, self.rest_user, self.rest_token_file, self.timeout_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +102,8 @@ class ControllerSettings:
     def new_scheduler(self) -> Scheduler:
         if self.scheduler.kind == "none":
             return NoScheduler()
-        return Slurm(self.scheduler.slurm_conf, self.scheduler.timeout_s)
+        own = self.scheduler
+        return Slurm(own.slurm_conf, own.timeout_s, max_calls_per_s=own.max_calls_per_s, rest=own.new_rest())
 
 
 def files(path: Path) -> tuple[Path, ...]:

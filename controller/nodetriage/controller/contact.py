@@ -55,8 +55,9 @@ def lost(state: FleetState, views: Mapping[str, NodeView]) -> tuple[Seen, ...]:
         has = {f.fault for f in node.open_findings if f.check == CHECK}
         # Once we drain it the reason is ours, and it is as lost as before. A reason of an operator's is their word.
         nobodys = not view.reason or is_schedulers_own(view.reason) or parse_reason(view.reason) is not None
-        down = view.down and (nobodys or NODE_LOST in has)
-        silent = node.silent_since is not None and not view.down and "not_responding" not in view.flags
+        down = view.down and (nobodys or NODE_LOST in has) and not (view.power_saving or view.rebooting)
+        heard = not view.down and "not_responding" not in view.flags
+        silent = node.silent_since is not None and heard and not node.asleep
         slurm = "+".join((view.base, *sorted(view.flags)))
         # A node that is down keeps what was said of its agent: nobody can tell yet.
         for fault, is_so, known in ((NODE_LOST, down, True), (AGENT_SILENT, silent, not view.down)):

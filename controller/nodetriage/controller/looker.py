@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import structlog
 
 from nodetriage.controller import contact, ledger
-from nodetriage.controller.scheduler import JobView, Scheduler, SchedulerError
+from nodetriage.controller.scheduler import JobView, Scheduler, SchedulerError, with_maintenance
 from nodetriage.controller.state import Event, EventKind, FleetState, NodeEvent, SchedulerFailed, SchedulerSeen
 from nodetriage.controller.store import StoreError
 from nodetriage.v1 import health_pb2
@@ -69,8 +69,8 @@ class Looker:
             try:
                 if turn % TOPOLOGY_EVERY == 0:
                     shared = merged(await self._scheduler.topology(), self._places)
-                nodes = await self._scheduler.nodes()
-                seen = SchedulerSeen(read_at, nodes, await self._scheduler.reservations(), shared)
+                nodes, reserved = await self._scheduler.nodes(), await self._scheduler.reservations()
+                seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared)
                 await self._mind.post(seen)
                 await self._tell_lost(seen)
             except SchedulerError as error:

@@ -1,7 +1,7 @@
 """What the controller asks of a batch scheduler: a view of nodes, jobs and reservations, and five verbs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -43,6 +43,31 @@ class NodeView:
         """A job is on it, or is being cleaned up after."""
         return self.base in ("allocated", "mixed") or "completing" in self.flags
 
+    @property
+    def in_maintenance(self) -> bool:
+        """A MAINT reservation holds it now."""
+        return "maint" in self.flags
+
+    @property
+    def rebooting(self) -> bool:
+        """A reboot was asked for. With ASAP that drains it until the reboot, and NextState may lift any drain then."""
+        return bool(self.flags & {"reboot_requested", "reboot_issued"})
+
+    @property
+    def power_saving(self) -> bool:
+        """Switched off to save power, or on the way there or back: silence says nothing about its health."""
+        return bool(self.flags & {"power_down", "powering_down", "powered_down", "power_up", "powering_up"})
+
+    @property
+    def planned(self) -> bool:
+        """Idle, and kept so for a job that is to start soon."""
+        return "planned" in self.flags or self.base == "planned"
+
+    @property
+    def exists(self) -> bool:
+        """False for a FUTURE node: a line in slurm.conf and nothing else."""
+        return self.base != "future"
+
 
 @dataclass(frozen=True, slots=True)
 class JobView:
@@ -76,6 +101,12 @@ class ReservationView:
     name: str
     nodes: tuple[str, ...]
     maintenance: bool = False
+
+
+def with_maintenance(nodes: Mapping[str, NodeView], reservations: Sequence[ReservationView]) -> Mapping[str, NodeView]:
+    """Marks the nodes of MAINT reservations: Slurm 24.11 sets its own mark only some time after it began."""
+    inside = {name for r in reservations if r.maintenance for name in r.nodes}
+    return {n: replace(v, flags=v.flags | {"maint"}) if n in inside else v for n, v in nodes.items()}
 
 
 class Scheduler(Protocol):

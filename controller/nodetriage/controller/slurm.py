@@ -1,10 +1,18 @@
 """Slurm through its own commands; docs/slurm.md says what each of them does to node and job, from 22.05 to 24.11."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
 
 from nodetriage.controller import commands, slurm_text
+from nodetriage.controller.pace import Pace
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView, SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.slurmrestd import RestRefused, RestUnusable, Slurmrestd
+
+T = TypeVar("T")
+log = structlog.get_logger("slurm")
 
 # What slurmctld answers when it was reached and said no; everything else is worth another try soon.
 _REFUSALS = re.compile(
@@ -16,12 +24,25 @@ _ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class Slurm:
-    """`conf` is slurm.conf where it is not the default one. Names and ids go to the commands as they are."""
+    """`conf` is slurm.conf where it is not the default one. Names and ids go to the commands as they are.
+
+    `rest`: what nodes are drained and undrained through, where it can do that.
+    """
 
     acts = True
 
-    def __init__(self, conf: str = "", timeout_s: float = 10.0, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        conf: str = "",
+        timeout_s: float = 10.0,
+        environment: Mapping[str, str] | None = None,
+        *,
+        max_calls_per_s: float = 20.0,
+        rest: Slurmrestd | None = None,
+    ) -> None:
         self._timeout_s = timeout_s
+        self._pace = Pace(max_calls_per_s)
+        self._rest, self._rest_why = rest, ""
         self._environment = {**(environment or {}), **({"SLURM_CONF": conf} if conf else {})}
 
     async def nodes(self) -> Mapping[str, NodeView]:
@@ -39,10 +60,7 @@ class Slurm:
     async def hosts(self) -> Mapping[str, tuple[str, ...]]:
         """By what names or addresses Slurm reaches each node."""
         text = await self._run("sinfo", "-h", "-a", "-N", "-O", slurm_text.HOST_FORMAT)
-        try:
-            return slurm_text.parse_hosts(text)
-        except slurm_text.Garbled as error:
-            raise SchedulerUnavailable(f"sinfo: {error}") from error
+        return _read("sinfo", slurm_text.parse_hosts, text)
 
     async def jobs_on(self, node: str) -> tuple[JobView, ...]:
         return self._jobs(await self._run("squeue", "-h", "-a", "-r", "-w", node, "-O", slurm_text.JOB_FORMAT))
@@ -55,17 +73,21 @@ class Slurm:
         return next((j for j in self._jobs(text) if j.job == job), None)
 
     async def reservations(self) -> tuple[ReservationView, ...]:
-        return ()  # not read yet; MAINT shows as a node's flag
+        text = await self._run("scontrol", "show", "reservation", "-o")
+        return _read("scontrol show reservation", slurm_text.parse_reservations, text)
 
     async def topology(self) -> Mapping[str, tuple[str, ...]]:
-        return {}  # not read yet
+        text = await self._run("scontrol", "show", "topology")
+        return _read("scontrol show topology", slurm_text.parse_topology, text)
 
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
-        await self._run("scontrol", "update", f"nodename={','.join(nodes)}", "state=drain", f"reason={reason}")
+        if self._rest is None or not await self._over_rest(self._rest, nodes, "DRAIN", reason):
+            await self._run("scontrol", "update", f"nodename={','.join(nodes)}", "state=drain", f"reason={reason}")
 
     async def undrain(self, node: str) -> None:
         # Not state=resume: that would also lift a DOWN, which is never ours.
-        await self._run("scontrol", "update", f"nodename={node}", "state=undrain")
+        if self._rest is None or not await self._over_rest(self._rest, [node], "UNDRAIN", ""):
+            await self._run("scontrol", "update", f"nodename={node}", "state=undrain")
 
     async def requeue(self, job: str, *, hold: bool) -> None:
         # Incomplete: a job that has ended meanwhile, or was already requeued, is left alone.
@@ -77,7 +99,24 @@ class Slurm:
     async def cancel(self, job: str) -> None:
         await self._run("scancel", job)
 
+    async def _over_rest(self, rest: Slurmrestd, nodes: Sequence[str], state: str, reason: str) -> bool:
+        """False where it was not done that way; the log says why. Raises SchedulerRefused where Slurm says no."""
+        for node in nodes:
+            await self._pace.turn()
+            try:
+                await rest.set_node_state(node, state, reason)
+            except RestUnusable as error:
+                if str(error) != self._rest_why:
+                    log.warning("slurmrestd not used, scontrol is", why=str(error))
+                self._rest_why = str(error)
+                return False
+            except RestRefused as error:
+                raise SchedulerRefused(str(error)) from error
+        self._rest_why = ""
+        return True
+
     async def _run(self, *argv: str) -> str:
+        await self._pace.turn()
         try:
             answer = await commands.run(argv, self._timeout_s, self._environment)
         except (commands.CommandMissing, TimeoutError, OverflowError) as error:
@@ -89,13 +128,14 @@ class Slurm:
         raise (SchedulerRefused if refused else SchedulerUnavailable)(f"{argv[0]} {argv[1]}: {said[:300]}")
 
     def _nodes(self, text: str) -> dict[str, NodeView]:
-        try:
-            return slurm_text.parse_nodes(text)
-        except slurm_text.Garbled as error:
-            raise SchedulerUnavailable(f"sinfo: {error}") from error
+        return _read("sinfo", slurm_text.parse_nodes, text)
 
     def _jobs(self, text: str) -> tuple[JobView, ...]:
-        try:
-            return slurm_text.parse_jobs(text)
-        except slurm_text.Garbled as error:
-            raise SchedulerUnavailable(f"squeue: {error}") from error
+        return _read("squeue", slurm_text.parse_jobs, text)
+
+
+def _read(command: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except slurm_text.Garbled as error:
+        raise SchedulerUnavailable(f"{command}: {error}") from error

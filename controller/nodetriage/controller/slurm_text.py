@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from nodetriage.controller.scheduler import JobView, NodeView
+from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
 
 _FIELD = "\x1f"
 _RECORD = "\x1e"
@@ -50,7 +50,8 @@ def parse_nodes(text: str) -> dict[str, NodeView]:
     """`sinfo -h -a -N -O NODE_FORMAT`: a record for each node and partition. Raises Garbled."""
     found: dict[str, NodeView] = {}
     for name, state, partition, user, reason in _records(text, 5):
-        base, *flags = state.lower().split("+")
+        # The reservation's own word is MAINT, and so is the flag's everywhere but in this field.
+        base, *flags = state.lower().replace("maintenance", "maint").split("+")
         # A partition's default mark is no part of its name; a node without a reason has "none".
         partitions = (partition.removesuffix("*"),) if partition else ()
         before = found.get(name)
@@ -97,6 +98,63 @@ def parse_jobs(text: str) -> tuple[JobView, ...]:
             nodes=row[17],
         )
     return tuple(found.values())
+
+
+def parse_reservations(text: str) -> tuple[ReservationView, ...]:
+    """`scontrol show reservation -o`: those that run now and hold nodes. Raises Garbled."""
+    found = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("No reservations"):
+            continue
+        if not line.startswith("ReservationName="):
+            raise Garbled(f"expected ReservationName=, got {line[:80]!r}")
+        pairs = _pairs(line)
+        if not pairs.keys() >= {"Nodes", "Flags", "State"}:
+            raise Garbled(f"expected Nodes=, Flags= and State=, got {line[:80]!r}")
+        if pairs["State"] == "ACTIVE" and (nodes := _expanded(pairs["Nodes"])):
+            found.append(ReservationView(pairs["ReservationName"], nodes, "MAINT" in pairs["Flags"].split(",")))
+    return tuple(found)
+
+
+def parse_topology(text: str) -> dict[str, tuple[str, ...]]:
+    """`scontrol show topology`, of trees and of blocks: node -> "switch leaf3". Raises Garbled.
+
+    What all nodes share tells none from another, and is left out.
+    """
+    groups: dict[str, tuple[str, ...]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if not words:
+            continue
+        kind, _, name = words[0].partition("=")
+        if kind not in ("SwitchName", "BlockName"):
+            raise Garbled(f"expected SwitchName= or BlockName=, got {line[:80]!r}")
+        groups[f"{kind.removesuffix('Name').lower()} {name}"] = _expanded(_pairs(line).get("Nodes", ""))
+    everyone = {node for nodes in groups.values() for node in nodes}
+    shared: dict[str, tuple[str, ...]] = {}
+    for group, nodes in groups.items():
+        if len(nodes) < len(everyone):
+            shared |= {node: (*shared.get(node, ()), group) for node in nodes}
+    return shared
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """Words of the form Key=value; of a key that comes again, in someone's comment, the first counts."""
+    found: dict[str, str] = {}
+    for word in line.split():
+        key, equals, value = word.partition("=")
+        if equals:
+            found.setdefault(key, value)
+    return found
+
+
+def _expanded(nodes: str) -> tuple[str, ...]:
+    from nodetriage.analysis.nodelist import expand  # brings a table library along, which few readings need
+
+    found = expand(nodes)
+    if found is None:
+        raise Garbled(f"expected a node list, got {nodes[:80]!r}")
+    return found
 
 
 def _records(text: str, width: int) -> Iterator[list[str]]:

@@ -1,0 +1,82 @@
+"""The tests of this folder run on both versions of Slurm: this machine's own, and 24.11 in a Debian 13 tree."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import debian13
+import pytest
+from slurm_cluster import SlurmCluster, jwt_conf, missing
+
+THIS_MACHINE, DEBIAN13 = "this-machine", "debian13"
+# With one leaf alone a switch would be the whole fleet.
+TOPOLOGY = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-5]\nSwitchName=spine Switches=leaf[1-2]\n"
+ClusterOf = Callable[..., SlurmCluster]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test on Debian 13 may have to make the tree."""
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if params.get("slurm_version") == DEBIAN13:
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(params=[THIS_MACHINE, DEBIAN13])
+def slurm_version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def _new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOf]:
+    """Starts a cluster of a version, with settings of the caller's own; all end with the session."""
+    if reason := missing():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+
+        def new(version: str, *, tokens: bool = False, **settings: object) -> SlurmCluster:
+            root = debian13.tree() if version == DEBIAN13 else None
+            folder = _folder_in(root, stack) if root else tmp_path_factory.mktemp("slurm")
+            conf = str(settings.pop("extra_conf", "")) + (jwt_conf(folder) if tokens else "")
+            cluster = SlurmCluster(folder, root=root, extra_conf=conf, **settings)  # type: ignore[arg-type]
+            stack.callback(cluster.stop)
+            return cluster
+
+        yield new
+
+
+def _folder_in(root: Path, stack: contextlib.ExitStack) -> Path:
+    (root / "clusters").mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=root / "clusters"))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _shared_clusters(_new_cluster: ClusterOf) -> Callable[[str], SlurmCluster]:
+    running: dict[str, SlurmCluster] = {}
+
+    def of(version: str) -> SlurmCluster:
+        if version not in running:
+            settings = {"topology": TOPOLOGY, "extra_conf": "RebootProgram=/bin/true\n", "nodes": 5}
+            running[version] = _new_cluster(version, tokens=version == DEBIAN13, **settings)
+        return running[version]
+
+    return of
+
+
+@pytest.fixture
+def slurm_cluster(_shared_clusters: Callable[[str], SlurmCluster], slurm_version: str) -> SlurmCluster:
+    """Five idle nodes, n1 to n5, of one cluster a version for the whole run; no jobs, drains or reservations."""
+    cluster = _shared_clusters(slurm_version)
+    cluster.reset()
+    return cluster
+
+
+@pytest.fixture
+def cluster_of(_new_cluster: ClusterOf, slurm_version: str) -> ClusterOf:
+    """Starts a cluster of its own, of the version that the test runs on."""
+    return lambda **settings: _new_cluster(slurm_version, **settings)
