@@ -103,6 +103,14 @@ def test_nvme_is_asked_where_there_is_no_smartctl(tmp_path: Path) -> None:
     assert found(disk) == {"disk_failing": Severity.HIGH, "disk_worn": Severity.WARNING}
 
 
+def test_a_disk_that_is_gone_is_missed_where_somebody_says_how_many_there_are() -> None:
+    assert found(DISK, policy=Policy(expected_nvme=2)) == {"disk_missing": Severity.WARNING}
+    assert found(DISK, policy=Policy(expected_nvme=1)) == {}
+    assert [f.fault for f in judge((), None, Policy(expected_nvme=1))] == ["disk_missing"]
+    with pytest.raises(Unavailable):
+        list(judge((), None, Policy()))
+
+
 def test_two_disks_that_do_not_answer_are_enough_to_leave_the_rest_alone(tmp_path: Path) -> None:
     for i in range(5):
         (tmp_path / f"sys/class/nvme/nvme{i}").mkdir(parents=True)

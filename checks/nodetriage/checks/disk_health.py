@@ -17,8 +17,9 @@ _SPARE, _TEMPERATURE, _GRAVE = 1 << 0, 1 << 1, 1 << 2 | 1 << 3 | 1 << 4
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What each is worth."""
+    """What should be here, and what each fault is worth."""
 
+    expected_nvme: int = 0  # controllers; 0: not known
     failing: Severity = Severity.HIGH
     spare_low: Severity = Severity.LOW
     media_errors: Severity = Severity.LOW
@@ -27,20 +28,25 @@ class Policy:
 
 
 def read(host: Host) -> tuple[Disk, ...]:
-    """Raises Unavailable where there is no disk of these kinds."""
-    disks = read_disks(host)
-    if not disks:
-        raise Unavailable("no NVMe or SCSI disk and no RAID set in /sys")
-    return disks
+    return read_disks(host)
 
 
 def judge(now: tuple[Disk, ...], before: tuple[Disk, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """Raises Unavailable where the tools are missing and nothing else is found."""
+    """Raises Unavailable where there is no disk and none expected, or the tools are missing and nothing is found."""
+    if not now and not policy.expected_nvme:
+        raise Unavailable("no NVMe or SCSI disk and no RAID set in /sys")
     old = {disk.part: disk for disk in before or ()}
-    found = [f for disk in now for f in _judge_one(disk, old.get(disk.part), policy)]
+    found = list(_missing(now, policy.expected_nvme))
+    found += [f for disk in now for f in _judge_one(disk, old.get(disk.part), policy)]
     if not found and (missing := [disk.missing for disk in now if disk.missing]):
         raise Unavailable(missing[0])
     yield from found
+
+
+def _missing(now: tuple[Disk, ...], expected: int) -> Iterator[Finding]:
+    found = sum(disk.device.startswith("/dev/nvme") for disk in now)
+    if found < expected:
+        yield Finding("nvme", "disk_missing", Severity.WARNING, {"found": found, "expected": expected})
 
 
 def _judge_one(disk: Disk, old: Disk | None, policy: Policy) -> Iterator[Finding]:
@@ -83,7 +89,7 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=(
-        "disk_dead", "raid_degraded", "disk_unreadable", "disk_failing", "disk_spare_low", "disk_hot",
+        "disk_missing", "disk_dead", "raid_degraded", "disk_unreadable", "disk_failing", "disk_spare_low", "disk_hot",
         "disk_media_errors", "disk_worn", "disk_pending_sectors",
     ),
     worker="storage",
