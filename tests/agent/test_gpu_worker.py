@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -16,11 +17,12 @@ import pytest
 from nvml_library import FakeGpus
 
 from nodetriage.agent import quarantine
+from nodetriage.agent.rounds import until_next_s
 from nodetriage.agent.status import ask
 from nodetriage.agent.verdict import CheckVerdict, Held, Verdict
 from nodetriage.agent.worker import Setup
 from nodetriage.agent.workers import Workers
-from nodetriage.checks import gpu_lost, gpu_recovery
+from nodetriage.checks import ALL, gpu_lost, gpu_recovery
 from nodetriage.checks.model import Finding, Outcome, Severity
 
 CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
@@ -127,23 +129,27 @@ CHECKS = ("gpu_xid", "gpu_lost", "gpu_recovery")
 
 
 @pytest.fixture
-def agent(gpus: FakeGpus, tmp_path: Path) -> Iterator[Path]:
-    """The folder of the real agent with three checks, on the stand-in library and a kernel log of the test's own."""
-    from nodetriage.checks import ALL
-
+def folder(gpus: FakeGpus, tmp_path: Path) -> Path:
+    """Settings for an agent with three checks, on the stand-in library and a kernel log of the test's own."""
     off = "".join(f"[checks.{c.name}]\nenabled = false\n" for c in ALL if c.name not in CHECKS)
     (tmp_path / "kmsg").touch()
     (tmp_path / "agent.toml").write_text(
         f'[agent]\nnode = "n1"\nstate_dir = "{tmp_path}/state"\nrun_dir = "{tmp_path}/run"\n'
         f'[kernel_log]\npath = "{tmp_path}/kmsg"\n{off}'
     )
+    return tmp_path
+
+
+@pytest.fixture
+def agent(folder: Path) -> Iterator[Path]:
+    """The real agent; gives its folder."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "nodetriage.agent.cli", "agent", "--config", tmp_path / "agent.toml"],
+        [sys.executable, "-m", "nodetriage.agent.cli", "agent", "--config", folder / "agent.toml"],
         env=dict(os.environ),
         stderr=subprocess.DEVNULL,
     )
     try:
-        yield tmp_path
+        yield folder
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(10)
@@ -186,3 +192,39 @@ def test_after_a_gsp_timeout_in_the_kernel_log_the_gpu_is_left_alone_until_the_d
         kmsg.write(line.format(8, 8000, "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"))
     until(lambda: said(agent, "gpu_xid").get("findings") == [])
     until(lambda: said(agent, "gpu_recovery", "run").get("outcome") == "ok")
+
+
+@pytest.mark.parametrize("asked", [(), ("gpu_recovery",)])
+def test_the_command_leaves_a_gpu_alone_that_the_kernel_log_says_is_lost(
+    folder: Path, gpus: FakeGpus, asked: tuple[str, ...]
+) -> None:
+    gpus.set("gpu1/RemappedRows", "~forever")
+    line = "4,7,7000,-;NVRM: Xid (PCI:0000:2a:00): 79, pid=1, name=a, GPU has fallen off the bus.\n"
+    (folder / "kmsg").write_text(line)
+
+    command = [
+        sys.executable,
+        "-m",
+        "nodetriage.agent.cli",
+        "check",
+        *asked,
+        "--config",
+        folder / "agent.toml",
+        "--json",
+    ]
+    ran = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=60)
+
+    said = {check["check"]: check for check in json.loads(ran.stdout)["checks"]}
+    assert said["gpu_recovery"]["outcome"] == "skipped"
+    assert SECOND in said["gpu_recovery"]["why"]
+    assert set(said) == set(asked or CHECKS)
+
+
+def test_checks_of_one_class_look_at_the_same_moments() -> None:
+    for phase in (0.0, 0.37, 0.999):
+        for now_s in (0.0, 5.0, 123_456.789):
+            at_s = now_s + until_next_s(300, phase, now_s)
+
+            assert now_s < at_s <= now_s + 300
+            assert until_next_s(60, phase, at_s - 1.0) == pytest.approx(1.0)
+            assert until_next_s(300, phase, at_s) == pytest.approx(300)

@@ -1,5 +1,7 @@
 """The door to NVML: the real nvidia-ml-py on a stand-in library, in a process of its own."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -352,3 +354,22 @@ def test_a_call_that_is_refused_for_want_of_support_leaves_the_gpu_well(
     gpu = asker(gpus).ask()["gpus"][0]
 
     assert (gpu["failure"], gpu["uuid"][-3:]) == (None, "000")
+
+
+def test_the_stand_in_delivers_events_as_the_library_does(fake_gpus: Callable[..., FakeGpus]) -> None:
+    """No part of ours waits for them (docs/decisions/0008-no-nvml-events.md); the stand-in can, for whoever tries."""
+    gpus = fake_gpus(2)
+    program = """
+import os, pynvml
+pynvml.nvmlInit()
+events = pynvml.nvmlEventSetCreate()
+for i in range(2):
+    pynvml.nvmlDeviceRegisterEvents(pynvml.nvmlDeviceGetHandleByIndex(i), pynvml.nvmlEventTypeXidCriticalError, events)
+with open(os.environ["FAKE_NVML_DIR"] + "/events", "a") as file:
+    file.write("1 8 79\\n")
+found = pynvml.nvmlEventSetWait_v2(events, 5000)
+print(pynvml.nvmlDeviceGetIndex(found.device), found.eventType, found.eventData)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], env=dict(gpus.environment), capture_output=True, text=True)
+
+    assert ran.stdout == "1 8 79\n", ran.stderr

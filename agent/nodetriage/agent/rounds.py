@@ -61,7 +61,7 @@ class Rounds:
         return self._checks
 
     def start(self) -> None:
-        """Every check at once, then each at its own phase, so that they do not all fall on one moment."""
+        """Every check at once, then each class at its own phase, so that they do not all fall on one moment."""
         for name in self._checks:
             self._wakes[name] = asyncio.Event()
             self._tasks[name] = asyncio.get_running_loop().create_task(self._keep_running(name), name=f"check {name}")
@@ -167,6 +167,11 @@ class Rounds:
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)
-            wait_s = check.every_s - (time.monotonic() - phase * PHASE_S) % check.every_s
+            wait_s = until_next_s(check.every_s, phase, time.monotonic())
             if wake.is_set():
                 await asyncio.sleep(max(0.0, min(RESTART_S, check.every_s) - (time.monotonic() - started_s)))
+
+
+def until_next_s(every_s: float, phase: float, now_s: float) -> float:
+    """How long until the next time of a check: those of one phase whose intervals divide each other fall together."""
+    return every_s - (now_s - phase * PHASE_S) % every_s
