@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.settings import ConfigError
-from nodetriage.controller import policy
+from nodetriage.controller import commonmode, policy, turn
+from nodetriage.controller.guards import BreakerLimits, CommonMode
 from nodetriage.controller.rules import Authority, Limits, Policy, Response, Rule, load_policy, shipped_policy
 from nodetriage.controller.scheduler import JobView, NodeView
 from nodetriage.controller.state import (
@@ -21,12 +22,14 @@ from nodetriage.controller.state import (
     ActionDone,
     ActionKind,
     ActionOutcome,
+    ContactChanged,
     Event,
     EventKind,
     FleetState,
     NodeEvent,
     NodeState,
     OperatorCommand,
+    SchedulerFailed,
     SchedulerSeen,
     Tick,
     Transition,
@@ -159,6 +162,8 @@ class Run:
         self.moved += step.transitions
         self.asked += step.actions
         self.open += [a for a in step.actions if a.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW)]
+        if before.breaker.is_open and self.state.breaker.is_open:
+            assert not [a for a in step.actions if a.id.startswith("drain-") and not a.id.endswith("-requeue")]
         self.check(step.actions)
 
     def check(self, actions: tuple[Action, ...]) -> None:
@@ -172,8 +177,10 @@ class Run:
                 assert not drain.theirs
         for node in self.state.nodes.values():
             worst = max((f.severity for f in node.open_findings), default=Severity.INFO)
-            if worst is Severity.HIGH and self.rules.authority is Authority.ACT:
+            excused = node.maintenance is not None or commonmode.covering(self.state, node)
+            if worst is Severity.HIGH and self.rules.authority is Authority.ACT and not excused:
                 assert node.drain is not None, "a high fault is never forgotten"
+        assert self.state.showing == turn.showing(self.state.nodes.values()), "the index is nothing but a view"
 
 
 NODE = st.sampled_from(NODES)
@@ -194,6 +201,10 @@ MOVES: st.SearchStrategy[tuple[str, Any]] = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from([0, 1, 700, 4000])),
     st.tuples(st.just("see"), st.lists(st.tuples(NODE, st.sampled_from(["", "ours", "theirs"]), st.booleans()))),
     st.tuples(st.just("undrain"), NODE),
+    st.tuples(st.just("maintenance"), st.tuples(NODE, st.booleans())),
+    st.tuples(st.just("silent"), st.tuples(st.lists(NODE), st.lists(NODE))),
+    st.tuples(st.just("failed"), st.just("")),
+    st.tuples(st.just("close"), st.sampled_from(["", "looked at"])),
 )
 
 
@@ -230,12 +241,32 @@ def _undrain(run: Run, node: str) -> None:
     run.take(OperatorCommand("undrain", node, "olga"))
 
 
+def _maintenance(run: Run, what: tuple[str, bool]) -> None:
+    run.take(OperatorCommand("maintenance_on" if what[1] else "maintenance_off", what[0], "olga", "fan"))
+
+
+def _silent(run: Run, what: tuple[list[str], list[str]]) -> None:
+    run.take(ContactChanged(tuple(what[0]), tuple(what[1])))
+
+
+def _failed(run: Run, text: str) -> None:
+    run.take(SchedulerFailed(text))
+
+
+def _close(run: Run, reason: str) -> None:
+    run.take(OperatorCommand("close_breaker", "", "olga", reason))
+
+
 DO: dict[str, Callable[[Run, Any], None]] = {
     "event": _event,
     "done": _done,
     "wait": _wait,
     "see": _see,
     "undrain": _undrain,
+    "maintenance": _maintenance,
+    "silent": _silent,
+    "failed": _failed,
+    "close": _close,
 }
 
 
@@ -245,7 +276,8 @@ def test_whatever_happens_the_brake_holds_and_each_run_of_a_job_is_requeued_once
     moves: list[tuple[str, Any]], max_nodes: int, per_hour: int, authority: Authority
 ) -> None:
     limits = Limits(per_hour, max_nodes, 100, 100, 100)
-    run = Run(Policy(authority=authority, brake=limits))
+    touchy = BreakerLimits(least_nodes=3, max_scheduler_errors=3, max_actions=6)
+    run = Run(Policy(authority=authority, brake=limits, breaker=touchy, common_mode=CommonMode(shared_min_nodes=2)))
     for verb, what in moves:
         DO[verb](run, what)
     deeds = Counter(a.id for a in run.asked if a.kind in (ActionKind.DRAIN, ActionKind.REQUEUE, ActionKind.UNDRAIN))

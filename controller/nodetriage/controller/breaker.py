@@ -46,8 +46,8 @@ def count_silent(turn: Turn, limits: BreakerLimits) -> None:
     facts = turn.fleet.breaker
     if facts.is_open:
         return
-    fell = (n.silent_since for n in turn.nodes() if n.silent_since is not None and n.maintenance is None)
-    silent = sum(_counts(facts, at, turn.now, limits) for at in fell)
+    awake = (n for n in turn.nodes() if n.maintenance is None and not n.asleep)
+    silent = sum(n.silent_since is not None and _counts(facts, n.silent_since, turn.now, limits) for n in awake)
     if silent >= limits.silent_limit(fleet_size(turn.fleet)):
         _open(turn, f"{silent} agents fell silent within {limits.window_s:g} s: the network, or this controller?")
 

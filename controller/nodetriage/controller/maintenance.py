@@ -27,9 +27,9 @@ def command(turn: Turn, event: OperatorCommand) -> str:
 def compare(turn: Turn, node: NodeFacts, view: NodeView) -> NodeFacts:
     """Takes over a running MAINT reservation, which shows as a flag of the node; an operator's own goes before it."""
     now = node.maintenance
-    if "maint" in view.flags and now is None:
+    if view.in_maintenance and now is None:
         fact = MaintenanceFact(turn.now, "scheduler", "a MAINT reservation", "scheduler")
         return turn.put(replace(node, maintenance=fact))
-    if "maint" not in view.flags and now is not None and now.source == "scheduler":
+    if not view.in_maintenance and now is not None and now.source == "scheduler":
         return turn.put(replace(node, maintenance=None))
     return node

@@ -110,8 +110,9 @@ def compare(turn: Turn, seen: SchedulerSeen, policy: Policy) -> list[str]:
         if node is None:
             continue
         shared = seen.places.get(view.name, ())
-        if (node.partitions, node.places) != (view.partitions, shared):
-            node = turn.put(replace(node, partitions=view.partitions, places=shared))
+        asleep = view.power_saving or view.rebooting
+        if (node.partitions, node.places, node.asleep) != (view.partitions, shared, asleep):
+            node = turn.put(replace(node, partitions=view.partitions, places=shared, asleep=asleep))
         in_maintenance, node = node.maintenance, maintenance.compare(turn, node, view)
         if node.maintenance is not in_maintenance:
             again.append(view.name)

@@ -129,6 +129,7 @@ class NodeFacts:
     version: str = ""  # of its agent
     places: tuple[str, ...] = ()  # what it shares with others, as "rack r7", "switch leaf3"
     silent_since: datetime | None = None  # nothing was heard of its agent since
+    asleep: bool = False  # switched off to save power, or rebooting: it may be silent
     maintenance: MaintenanceFact | None = None
     removals: tuple[datetime, ...] = ()  # our drains of it, within the lemon window
 

@@ -1,0 +1,235 @@
+"""Breaker, common mode, contact, topology: what opens and ends them. Their stories are in tests/scenarios."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from nodetriage.checks.model import Severity
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller import contact, ledger, policy, schema, topology
+from nodetriage.controller.guards import BreakerLimits, CommonMode, Lemons, Limits
+from nodetriage.controller.looker import merged
+from nodetriage.controller.rules import Policy
+from nodetriage.controller.scheduler import NodeView, ReservationView
+from nodetriage.controller.state import (
+    ActionKind,
+    ContactChanged,
+    Event,
+    EventKind,
+    FleetState,
+    NodeEvent,
+    OperatorCommand,
+    SchedulerFailed,
+    SchedulerSeen,
+    Step,
+    Tick,
+)
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+
+class Fleet:
+    """Steps through events with a clock, after a first look at `size` nodes."""
+
+    def __init__(self, rules: Policy, size: int) -> None:
+        self.rules, self.now, self.state, self.events = rules, NOW, FleetState(), 0
+        self.names = [f"n{i}" for i in range(size)]
+        self.views = {n: NodeView(n, "idle") for n in self.names}
+        for name in self.names:
+            self.tell(name, "", EventKind.STARTED)
+        self.take(SchedulerSeen(NOW, self.views))
+
+    def take(self, event: Event, after_s: float = 0) -> Step:
+        self.now += timedelta(seconds=after_s)
+        step = policy.step(self.state, event, self.now, self.rules)
+        self.state = step.state
+        return step
+
+    def tell(self, node: str, fault: str, kind: EventKind = EventKind.RAISED, after_s: float = 0) -> Step:
+        self.events += 1
+        what = ("c", "p", fault, Severity.HIGH)
+        return self.take(NodeEvent(self.events, node, "b", self.events, self.now, kind, *what), after_s)
+
+    def tell_all(self, nodes: Sequence[str], fault: str, kind: EventKind = EventKind.RAISED) -> list[str]:
+        """The nodes that a drain is asked for meanwhile."""
+        steps = [self.tell(node, fault, kind) for node in nodes]
+        return [a.node for step in steps for a in step.actions if a.kind is ActionKind.DRAIN]
+
+
+ALONE = CommonMode(enabled=False)
+ROOMY = Limits(10_000, 10_000, 100, 10_000, 100)
+
+
+def test_the_breaker_opens_at_the_limit_and_not_below() -> None:
+    fleet = Fleet(Policy(brake=ROOMY, common_mode=ALONE, breaker=BreakerLimits(max_failing_percent=20)), 50)
+    assert len(fleet.tell_all(fleet.names[:9], "gpu_off_bus")) == 9
+    assert not fleet.state.breaker.is_open
+    assert fleet.tell_all(fleet.names[9:20], "gpu_off_bus") == []
+    assert fleet.state.breaker.is_open
+
+
+def test_what_fails_over_a_longer_time_than_the_window_does_not_open_it() -> None:
+    fleet = Fleet(Policy(brake=ROOMY, common_mode=ALONE, breaker=BreakerLimits(window_s=600)), 50)
+    for name in fleet.names:
+        fleet.tell(name, "gpu_off_bus", after_s=70)
+    assert not fleet.state.breaker.is_open
+
+
+def test_an_absolute_bound_holds_where_the_percentage_would_allow_more() -> None:
+    limits = BreakerLimits(max_failing_nodes=6, max_failing_percent=100)
+    fleet = Fleet(Policy(brake=ROOMY, common_mode=ALONE, breaker=limits), 50)
+    fleet.tell_all(fleet.names[:6], "gpu_off_bus")
+    assert fleet.state.breaker.is_open
+
+
+def test_errors_of_the_scheduler_open_it_and_it_stays_open_until_closed_with_a_reason() -> None:
+    fleet = Fleet(Policy(breaker=BreakerLimits(max_scheduler_errors=3)), 10)
+    for _ in range(3):
+        fleet.take(SchedulerFailed("no answer"), after_s=10)
+    assert fleet.state.breaker.is_open
+    fleet.take(Tick(), after_s=86400)
+    assert fleet.state.breaker.is_open
+    fleet.take(OperatorCommand("close_breaker", "", "olga", "  "))
+    assert fleet.state.breaker.is_open
+    fleet.take(OperatorCommand("close_breaker", "", "olga", "slurmctld was moved"))
+    facts = fleet.state.breaker
+    assert (facts.is_open, facts.closed_by, facts.closed_why) == (False, "olga", "slurmctld was moved")
+    fleet.take(SchedulerFailed("no answer"), after_s=1)
+    assert not fleet.state.breaker.is_open, "what was before counts no more"
+
+
+def test_nodes_that_sleep_or_are_in_maintenance_may_be_silent() -> None:
+    fleet = Fleet(Policy(), 10)
+    asleep = {n: NodeView(n, "idle", frozenset({"powered_down"})) for n in fleet.names[:4]}
+    marked = {n: NodeView(n, "idle", frozenset({"maint"})) for n in fleet.names[4:8]}
+    fleet.take(SchedulerSeen(fleet.now, {**fleet.views, **asleep, **marked}), after_s=1)
+    fleet.take(ContactChanged(lost=tuple(fleet.names[:9])))
+    assert not fleet.state.breaker.is_open
+    assert [s for s in contact.lost(fleet.state, fleet.views) if s.node in asleep] == []
+
+
+def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None:
+    fleet = Fleet(Policy(), 200)
+    half = fleet.names[:100]
+    fleet.take(ContactChanged(lost=tuple(half)))
+    down = {n: NodeView(n, "down", reason="Not responding") for n in half}
+    fleet.take(SchedulerSeen(fleet.now, {**fleet.views, **down}), after_s=60)
+    lost = contact.lost(fleet.state, {**fleet.views, **down})
+    assert {(s.node, s.fault, s.kind) for s in lost} == {(n, "node_lost", "raised") for n in half}
+    assert fleet.tell_all([s.node for s in lost], "node_lost") == []
+    assert [a for a in fleet.take(Tick(), after_s=3600).actions if a.kind is ActionKind.DRAIN] == []
+    assert fleet.state.breaker.is_open
+
+
+def test_one_fault_on_enough_nodes_is_one_incident_and_a_fault_that_only_warns_is_none() -> None:
+    fleet = Fleet(Policy(brake=ROOMY), 1000)
+    assert len(fleet.tell_all(fleet.names[:9], "gpu_off_bus")) == 9
+    assert fleet.tell_all(fleet.names[9:40], "gpu_off_bus") == []
+    (incident,) = fleet.state.fleet_incidents
+    assert (incident.fault, incident.place) == ("gpu_off_bus", "")
+    fleet.take(Tick())
+    assert fleet.state.fleet_incidents[0].nodes == 40
+
+
+def test_warnings_on_many_nodes_are_no_incident() -> None:
+    fleet = Fleet(Policy(), 100)
+    for name in fleet.names:
+        fleet.events += 1
+        what = ("c", "p", "gpu_xid_warning", Severity.WARNING)
+        fleet.take(NodeEvent(fleet.events, name, "b", fleet.events, fleet.now, EventKind.RAISED, *what))
+    assert fleet.state.fleet_incidents == ()
+
+
+def test_a_fault_that_hits_one_node_a_day_is_never_common() -> None:
+    fleet = Fleet(Policy(brake=ROOMY), 50)
+    drained = [fleet.tell(n, "gpu_off_bus", after_s=86400).actions[-1].kind for n in fleet.names]
+    assert set(drained) == {ActionKind.DRAIN}
+
+
+def test_a_narrow_incident_grows_to_the_fleets_under_its_own_id() -> None:
+    fleet = Fleet(Policy(brake=ROOMY), 40)
+    shared = dict.fromkeys(fleet.names[:8], ("switch leaf1",))
+    fleet.take(SchedulerSeen(fleet.now, fleet.views, (), shared), after_s=1)
+    fleet.tell_all(fleet.names[:3], "ib_link_down")
+    (narrow,) = fleet.state.fleet_incidents
+    assert (narrow.place, narrow.shared) == ("switch leaf1", "switch leaf1")
+    fleet.tell_all(fleet.names[10:20], "ib_link_down")
+    (wide,) = fleet.state.fleet_incidents
+    assert (wide.id, wide.place) == (narrow.id, "")
+
+
+def test_what_guards_the_fleet_survives_a_restart() -> None:
+    fleet = Fleet(Policy(breaker=BreakerLimits(least_nodes=2, max_failing_percent=1)), 40)
+    engine = create_engine("sqlite://")
+    schema.metadata.create_all(engine)
+    reserved = (ReservationView("r", ("n1", "n2")),)
+    fleet.take(SchedulerSeen(fleet.now, fleet.views, reserved, {"n1": ("rack r1",)}), after_s=1)
+    fleet.take(OperatorCommand("maintenance_on", "n9", "olga", "fan"))
+    fleet.take(ContactChanged(lost=("n8",)))
+    fleet.tell_all(fleet.names[20:32], "mount_hung")
+    fleet.tell_all(fleet.names[1:3], "gpu_off_bus")
+    assert fleet.state.breaker.is_open
+    assert fleet.state.fleet_incidents
+    with engine.begin() as connection:
+        ledger.save(connection, FleetState(), Step(fleet.state), fleet.now)
+    with engine.connect() as connection:
+        assert ledger.load(connection) == fleet.state
+
+
+def test_the_lemon_share_never_forbids_the_first() -> None:
+    assert Lemons(max_percent=1).most(10) == 1
+    assert Lemons(max_nodes=0).most(10_000) == 0
+    assert Lemons(max_percent=2, max_nodes=500).most(10_000) == 200
+
+
+def test_a_node_that_slurm_lost_is_found_again_and_an_operators_down_is_no_loss() -> None:
+    fleet = Fleet(Policy(), 3)
+    by_hand = NodeView("n0", "down", reason="replacing the board", reason_by="otto")
+    assert contact.lost(fleet.state, {**fleet.views, "n0": by_hand}) == ()
+    lost = {**fleet.views, "n0": NodeView("n0", "down", reason="Not responding")}
+    (raised,) = contact.lost(fleet.state, lost)
+    fleet.events += 1
+    what = (contact.CHECK, contact.PART, raised.fault, Severity.HIGH)
+    fleet.take(NodeEvent(fleet.events, "n0", contact.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
+    assert contact.lost(fleet.state, lost) == ()
+    ours = NodeView("n0", "down", frozenset({"drain"}), "nodetriage: node_lost node [incident x-1]", "root")
+    assert contact.lost(fleet.state, {**fleet.views, "n0": ours}) == (), "our own reason does not end it"
+    (cleared,) = contact.lost(fleet.state, fleet.views)
+    assert (cleared.kind, cleared.fault) == ("cleared", "node_lost")
+
+
+def test_a_new_boot_ends_what_the_agent_found_and_not_what_the_controller_saw() -> None:
+    fleet = Fleet(Policy(), 3)
+    fleet.tell("n0", "gpu_xid_warning")
+    what = (contact.CHECK, contact.PART, "node_lost", Severity.HIGH)
+    fleet.take(NodeEvent(90, "n0", contact.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
+    fleet.take(NodeEvent(91, "n0", "next", 1, fleet.now, EventKind.STARTED))
+    assert [f.fault for f in fleet.state.nodes["n0"].open_findings] == ["node_lost"]
+
+
+def test_what_nodes_share_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "topology.toml"
+    path.write_text('[rack]\nr1 = "n[1-2]"\n[switch]\nleaf1 = ["n1", "n3"]\n')
+    assert topology.load(path) == {"n1": ("rack r1", "switch leaf1"), "n2": ("rack r1",), "n3": ("switch leaf1",)}
+    assert merged({"n1": ("switch leaf1",)}, topology.load(path))["n1"] == ("switch leaf1", "rack r1")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('rack = "n1"', "rack: expected a table"),
+        ("[rack]\nr1 = 3", "rack.r1: expected a node list"),
+        ('[rack]\nr1 = "n[1-"', "rack.r1: expected a node list"),
+        ('[rack]\nr1 = "n[1-99999999]"', "rack.r1: expected a node list"),
+        ('[rack]\nr1 = ""', "rack.r1: expected a node list"),
+    ],
+)
+def test_a_wrong_topology_file_is_refused_in_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "topology.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        topology.load(path)
+    assert "\n" not in str(refused.value)
