@@ -40,6 +40,7 @@ T = TypeVar("T")
 log = structlog.get_logger("brain")
 
 EVENTS_AT_ONCE = 500
+SCHEDULER_ASKED_WITHIN_S = 10.0  # about silent nodes; then they are silent without its word
 SNAPSHOT_EVERY = timedelta(days=1)
 NOTHING_SHARED: Places = {}
 
@@ -116,7 +117,12 @@ class Brain:
         return await self.post(command)
 
     async def contact(self, lost: Sequence[str], back: Sequence[str]) -> None:
-        """Agents that fell silent, and agents that are heard again. The scheduler is asked about them at once."""
+        """Agents that fell silent, and agents that are heard again.
+
+        Before anything is made of their silence the scheduler is asked: a node may sleep, or be in maintenance.
+        """
+        if lost and self._scheduler.acts:
+            await self._looker.looked(SCHEDULER_ASKED_WITHIN_S)
         await self.post(ContactChanged(tuple(lost), tuple(back)))
         self._looker.wake()
 

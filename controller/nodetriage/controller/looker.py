@@ -47,11 +47,22 @@ class Looker:
         self._mind, self._scheduler, self._tick_s, self._scan_s = mind, scheduler, tick_s, scan_s
         self._places = places
         self._wanted = asyncio.Event()
+        self._readings, self._is_reading = 0, False  # how many ended
+        self._done_reading = asyncio.Event()
         self._nodes: dict[str, int] = {}  # whose jobs are to be read, each with the event that asked for it
         self._asked = asyncio.Event()
 
     def wake(self) -> None:
         self._wanted.set()
+
+    async def looked(self, within_s: float) -> None:
+        """Returns after a reading that began after this call, or when the time is over."""
+        last = self._readings + (2 if self._is_reading else 1)  # the one under way began before
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._readings < last:
+                    self._wanted.set()
+                    await self._done_reading.wait()
 
     def note(self, events: list[NodeEvent]) -> None:
         """A grave finding: which jobs were on the node is known only now."""
@@ -62,12 +73,12 @@ class Looker:
                 self._asked.set()
 
     async def run(self) -> None:
-        shared: Places = {}
+        shared: Places | None = None
         for turn in range(1 << 62):
             self._wanted.clear()
-            read_at = self._mind.now()
+            self._is_reading, read_at = True, self._mind.now()
             try:
-                if turn % TOPOLOGY_EVERY == 0:
+                if shared is None or turn % TOPOLOGY_EVERY == 0:
                     shared = merged(await self._scheduler.topology(), self._places)
                 nodes, reserved = await self._scheduler.nodes(), await self._scheduler.reservations()
                 seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared)
@@ -78,6 +89,9 @@ class Looker:
                 await self._mind.post(SchedulerFailed(str(error)[:300]))
             except StoreError as error:
                 log.error("lost nodes not stored", why=str(error))
+            self._readings, self._is_reading = self._readings + 1, False
+            self._done_reading.set()
+            self._done_reading = asyncio.Event()
             await asyncio.sleep(self._tick_s)  # however many actions: at most one reading a tick
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._scan_s):
