@@ -2,6 +2,8 @@
 
 import contextlib
 import datetime
+import itertools
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -21,6 +23,7 @@ from nodetriage.controller.store import Store
 from nodetriage.controller.tls_proof import TlsProof
 from nodetriage.v1 import health_pb2_grpc
 
+_SOURCES = itertools.cycle(range(1, 250))
 DAY = datetime.timedelta(days=1)
 
 
@@ -102,19 +105,21 @@ class Witness:
         assert first <= self._seq <= last
 
 
-def tls_socket(target: str, alpn: str = "h2", **client: Any) -> ssl.SSLSocket:
+def tls_socket(target: str, **client: Any) -> ssl.SSLSocket:
     """A TLS connection that believes anyone and shows nothing, unless `certfile` and `keyfile` are given."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols([alpn])
+    context.set_alpn_protocols(["h2"])
     if client:
         context.load_cert_chain(**client)
     return context.wrap_socket(plain_socket(target))
 
 
 def plain_socket(target: str) -> socket.socket:
+    """From an address of its own: what one host has done must not count for the next."""
     host, _, port = target.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    source = f"127.1.{next(_SOURCES)}.{os.getpid() % 250 + 1}"
+    return socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
 
 
 def is_closed(connection: socket.socket) -> bool:

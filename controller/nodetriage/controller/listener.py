@@ -9,8 +9,7 @@ def channel_options(limits: AdmissionSettings) -> list[tuple[str, Any]]:
     """Core enforces these before any code of ours runs; docs/identity.md has them in words."""
     return [
         ("grpc.so_reuseport", 0),  # with it a second controller would quietly share the port
-        # Twice ours: what is a little too large is ours to refuse and to log, what is more is core's to stop.
-        ("grpc.max_receive_message_length", 2 * limits.max_message_bytes),
+        ("grpc.max_receive_message_length", core_message_bytes(limits)),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         ("grpc.server_handshake_timeout_ms", round(limits.handshake_within_s * 1000)),
@@ -23,3 +22,8 @@ def channel_options(limits: AdmissionSettings) -> list[tuple[str, Any]]:
         ("grpc.http2.max_ping_strikes", 2),  # who pings more often than every 5 s is cut off at the third time
         ("grpc.max_concurrent_streams", 16),  # of one connection
     ]
+
+
+def core_message_bytes(limits: AdmissionSettings) -> int:
+    """More than ours: what core refuses, we can neither tell from a peer that went away nor log with a reason."""
+    return max(16 << 20, 2 * limits.max_message_bytes)

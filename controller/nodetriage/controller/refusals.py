@@ -11,13 +11,13 @@ from nodetriage.service.address import peer_host
 
 _log = structlog.get_logger(__name__)
 
-PER_HOST_PER_MIN, PER_MIN = 6, 300
+PER_HOST_PER_MIN, PER_MIN = 30, 300
 SUM_UP_S = 60.0
 HOSTS = 1000  # remembered; told by name in the sum: the first ten
 
 
 class Refusals:
-    """Belongs to one event loop. A host that is refused without end costs a line every ten seconds."""
+    """Belongs to one event loop. A host that is refused without end costs a line every two seconds."""
 
     def __init__(self) -> None:
         self._all = Bucket(PER_MIN / 60, PER_MIN, monotonic())

@@ -25,7 +25,7 @@ from nodetriage.controller.history import SeqRange
 from nodetriage.controller.identity import PLAINTEXT, Context, Identity, Proof, ThisMachine, may_watch, speaks_for
 from nodetriage.controller.intake import Intake, wire
 from nodetriage.controller.limits import AdmissionSettings
-from nodetriage.controller.listener import channel_options
+from nodetriage.controller.listener import channel_options, core_message_bytes
 from nodetriage.controller.rows import Hello
 from nodetriage.controller.session import Session
 from nodetriage.controller.store import Store, StoreError
@@ -146,6 +146,10 @@ class NodeHealthServer:
             if not entered:
                 await _listen_briefly(context)
             await self._refuse(context, error)
+        except asyncio.CancelledError:
+            limit = core_message_bytes(self._settings.admission)
+            log.info("stream broken off", peer=context.peer(), by=f"the peer, or for a message over {limit} bytes")
+            raise
 
     async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
         try:
