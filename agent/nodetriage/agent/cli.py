@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from nodetriage.agent import cli_config, cli_slurm
+from nodetriage.agent import cli_config, cli_profile, cli_slurm
 
 if TYPE_CHECKING:
     from nodetriage.agent.config import AgentSettings
@@ -102,6 +102,7 @@ def _parser() -> Parser:
 
     config = verbs.add_parser("config", help="check the settings, or show what is in force", description="the settings")
     cli_config.add(config, DEFAULT_CONFIG, Parser)
+    cli_profile.add(add(cli_profile.run, "profile", "say what this machine should have, or learn it from a good one"))
     slurm = verbs.add_parser("slurm", help="look at Slurm's own settings", description="Slurm's own settings")
     cli_slurm.add(slurm, Parser)
     return parser
