@@ -19,7 +19,8 @@ HOSTS = 1000  # remembered; told by name in the sum: the first ten
 class Refusals:
     """Belongs to one event loop. A host that is refused without end costs a line every two seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, sum_up_s: float = SUM_UP_S) -> None:
+        self._sum_up_s = sum_up_s
         self._all = Bucket(PER_MIN / 60, PER_MIN, monotonic())
         self._hosts: dict[str, Bucket] = {}
         self._unlogged: Counter[str] = Counter()
@@ -37,7 +38,7 @@ class Refusals:
             _log.warning("peer sent away", peer=peer, code=code, reason=reason)
             return
         if not self._unlogged:
-            asyncio.get_running_loop().call_later(SUM_UP_S, self.sum_up)
+            asyncio.get_running_loop().call_later(self._sum_up_s, self.sum_up)
         if host in self._unlogged or len(self._unlogged) < HOSTS:
             self._unlogged[host] += 1
         else:
