@@ -22,7 +22,8 @@ VERSION = "0.4.2"
 
 def event(seq: int, *, boot: str = BOOT, fault: str = "gpu_lost", **more: Any) -> pb.Event:
     given = {"kind": pb.EVENT_KIND_RAISED, "check": "gpu_lost", "part": "GPU-1", "severity": pb.SEVERITY_HIGH}
-    return pb.Event(boot_id=boot, seq=seq, at_unix_us=1_000_000 + seq % 1_000_000, fault=fault, **{**given, **more})
+    at = {"at_unix_us": 1_000_000 + seq % 1_000_000}
+    return pb.Event(boot_id=boot, seq=seq, fault=fault, **{**at, **given, **more})
 
 
 def batch(*seqs: int) -> pb.AgentMessage:
