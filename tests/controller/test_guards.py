@@ -161,6 +161,19 @@ def test_a_narrow_incident_grows_to_the_fleets_under_its_own_id() -> None:
     assert (wide.id, wide.place) == (narrow.id, "")
 
 
+def test_rack_after_rack_is_one_incident_of_the_fleet_and_a_rack_behind_an_ill_switch_is_the_switches() -> None:
+    fleet = Fleet(Policy(), 400)
+    racks = {n: (f"rack r{i // 8}", f"switch s{i // 32}") for i, n in enumerate(fleet.names)}
+    fleet.take(SchedulerSeen(fleet.now, fleet.views, (), racks), after_s=1)
+    assert fleet.tell_all(fleet.names[:8], "mount_hung") == []
+    assert [i.place for i in fleet.state.fleet_incidents] == ["switch s0"]
+    assert fleet.tell_all(fleet.names[8:], "mount_hung") == []
+    assert [(i.place, i.fault) for i in fleet.state.fleet_incidents] == [("", "mount_hung")]
+    fleet.take(Tick(), after_s=120)
+    assert fleet.state.fleet_incidents[0].nodes == 400
+    assert not [n for n in fleet.state.nodes.values() if n.drain]
+
+
 def test_what_guards_the_fleet_survives_a_restart() -> None:
     fleet = Fleet(Policy(breaker=BreakerLimits(least_nodes=2, max_failing_percent=1)), 40)
     engine = create_engine("sqlite://")

@@ -12,6 +12,7 @@ from nodetriage.controller.rules import Policy
 from nodetriage.controller.state import FindingFact, FleetState, NodeFacts
 from nodetriage.controller.turn import Turn
 
+MANY_PLACES = 3  # that are ill of the same: then it is the fleet
 MOSTLY = 0.9  # of the nodes have it: then it is called shared
 
 
@@ -57,10 +58,13 @@ def told(turn: Turn, name: str, fault: str, policy: Policy) -> tuple[str, ...]:
         return _open(turn, fault, "", recent, known)
     for place in _places_of(node, fault):
         if any(i.place == place for i in known):
-            return ()
+            continue  # a wider place may be it
         within = {n: facts for n, facts in recent.items() if place in _places_of(facts, fault)}
         if len(within) >= _place_limit(turn.fleet, place, rules):
-            return _open(turn, fault, place, within, [])
+            inside = [i for i in known if set(_nodes_in(turn, i)) <= within.keys()]
+            if len(known) - len(inside) + 1 >= MANY_PLACES:
+                return _open(turn, fault, "", recent, known)
+            return _open(turn, fault, place, within, inside)
     return ()
 
 
