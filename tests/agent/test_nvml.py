@@ -353,7 +353,7 @@ def test_a_call_that_is_refused_for_want_of_support_leaves_the_gpu_well(
 
     gpu = asker(gpus).ask()["gpus"][0]
 
-    assert (gpu["failure"], gpu["uuid"][-3:]) == (None, "000")
+    assert (gpu["failure"], gpu["refused"], gpu["uuid"][-3:]) == (None, {}, "000")
 
 
 def test_the_stand_in_delivers_events_as_the_library_does(fake_gpus: Callable[..., FakeGpus]) -> None:

@@ -121,6 +121,15 @@ def test_what_is_held_against_a_part_that_was_left_alone_is_kept_and_the_rest_is
     assert (Kind.CLEARED, "gpu-a", GONE) in story.see(found(), 3)
 
 
+def test_a_part_that_is_left_alone_for_a_round_keeps_its_place_in_the_count() -> None:
+    story = Story(raise_after=2)
+    story.see(found(down("gpu-a")), 1)
+
+    story.see(Result("c", Outcome.SKIPPED, why="not looked at: gpu-a", left_alone=("gpu-a",)), 2)
+
+    assert (Kind.RAISED, "gpu-a", GONE) in story.see(found(down("gpu-a")), 3)
+
+
 def test_an_event_counts_at_once_even_if_conditions_have_to_wait() -> None:
     assert Story(raise_after=3).see(found(Finding("GPU-1", REBOOT, Severity.HIGH)), 1)
 

@@ -94,7 +94,8 @@ def test_what_nvml_does_not_support_is_skipped_and_never_ok(tmp_path: Path, chec
 @pytest.mark.parametrize("failure", [f for f in NvmlFailure if f is not NvmlFailure.NOT_ASKED])
 @pytest.mark.parametrize("check", [c for c in CHECKS if c.name in NEEDED], ids=lambda c: c.name)
 def test_a_gpu_that_does_not_answer_is_left_to_gpu_lost(tmp_path: Path, check: Check, failure: NvmlFailure) -> None:
-    gpu = {"index": 0, "pci": "0000:1b:00.0", "uuid": "GPU-1", "failure": failure.value, "facts": {}}
+    gpu: dict[str, object] = {"index": 0, "pci": "0000:1b:00.0", "uuid": "GPU-1", "failure": failure.value}
+    gpu["facts"] = {NEEDED[check.name]: 1, "retired_pages_double_bit": 0}  # what it said before it failed
     (tmp_path / "nvml.json").write_text(json.dumps({"gpus": [gpu]}))
 
     assert run(check, Host(tmp_path).for_check(check), check.policy, None).outcome is Outcome.SKIPPED
