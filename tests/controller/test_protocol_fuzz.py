@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from programs import NODETRIAGECTL, Program
 from slurm_cluster import wait_until
 
+from nodetriage.controller.admission import Refused, admit_watch
 from nodetriage.v1 import health_pb2 as pb
 
 VERSION = metadata.version("nodetriage")
@@ -107,7 +108,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]
     running = Controller(tmp_path_factory.mktemp("fuzz"))
     try:
         yield running
-        for verb in (["events", "--limit", "100000"], ["events", "--json", "--limit", "100000"], ["nodes"], ["actions"]):
+        for verb in (["events", "--limit", "99999"], ["events", "--json", "--limit", "99999"], ["nodes"], ["actions"]):
             read = [NODETRIAGECTL, *verb, "--database", f"sqlite:///{running.folder}/s/history.sqlite"]
             done = subprocess.run(read, capture_output=True, text=True, timeout=60)
             assert (done.returncode < 3, done.stderr) == (True, "")
@@ -176,6 +177,17 @@ def test_any_watch_request_is_answered_or_refused(controller: Controller, reques
 
     asyncio.run(asyncio.wait_for(main(), 30))
     controller.is_well()
+
+
+def test_a_watch_for_more_than_a_database_can_be_asked_is_refused() -> None:
+    for request in (
+        pb.WatchRequest(after_cursor=2**63),
+        pb.WatchRequest(nodes=[str(number) for number in range(10_001)]),
+        pb.WatchRequest(faults=["\0"]),
+    ):
+        with pytest.raises(Refused, match="expected at most"):
+            admit_watch(request)
+    admit_watch(pb.WatchRequest(after_cursor=2**63 - 1, nodes=[str(number) for number in range(10_000)]))
 
 
 @pytest.mark.parametrize("method", ["RunChecks", "Undrain", "SetMaintenance", "CloseBreaker", "ClearFault"])

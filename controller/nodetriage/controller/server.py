@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2 as health_protocol
 from grpc_reflection.v1alpha import reflection
 
 from nodetriage.checks.settings import ConfigError
-from nodetriage.controller.admission import Bucket, Refused, admit_hello
+from nodetriage.controller.admission import Bucket, Refused, admit_hello, admit_watch
 from nodetriage.controller.door import Door
 from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.history import SeqRange
@@ -155,7 +155,7 @@ class NodeHealthServer:
         try:
             async with self.door.entered(context) as identity:
                 may_watch(identity)
-                request = _parse(health_pb2.WatchRequest, raw)
+                admit_watch(request := _parse(health_pb2.WatchRequest, raw))
                 async with contextlib.aclosing(self._watched(request, context)) as found:
                     async for event in found:
                         yield event
