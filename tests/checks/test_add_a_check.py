@@ -51,7 +51,7 @@ def copy(tmp_path: Path) -> Path:
 
 def python(copy: Path, *arguments: str) -> str:
     roots = (str(copy / part) for part in ("agent", "analysis", "checks", "controller", "proto"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONPYCACHEPREFIX": str(copy / ".pyc")}
     ran = subprocess.run(
         [sys.executable, *arguments], cwd=copy, capture_output=True, text=True, env=environment, timeout=100
     )
@@ -70,10 +70,10 @@ def test_five_edits_make_a_check_that_passes_the_project_s_own_tests(copy: Path)
     python(copy, "-m", "ruff", "check", "checks", "tests/checks/test_kernel_taint.py")
     python(copy, "-m", "ruff", "format", "--check", "checks", "tests/checks/test_kernel_taint.py")
     pytest_ = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
-    python(copy, *pytest_, "tests/test_hosts.py", "--update-golden")
-    python(
-        copy, *pytest_, "tests/checks/test_all_checks.py", "tests/checks/test_kernel_taint.py", "tests/test_hosts.py"
-    )
+    machines = ("tests/test_hosts.py", "-k", "cpu-only or xid79")  # two of them: the others say the same of the page
+    python(copy, *pytest_, *machines, "--update-golden")
+    python(copy, *pytest_, *machines)
+    python(copy, *pytest_, "tests/checks/test_all_checks.py", "tests/checks/test_kernel_taint.py")
     python(copy, *pytest_, "tests/test_docs.py", "-k", "every_check_has_its_section or every_fault_is_described")
     assert "kernel_taint" in python(copy, "-m", "nodetriage.agent.cli", "check", "--root", "tests/hosts/cpu-only")
 
