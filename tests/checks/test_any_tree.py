@@ -23,7 +23,30 @@ FILES = (
     f"{PORT}/rate",
     f"{PORT}/link_layer",
     f"{PORT}/counters/link_downed",
+    f"{PORT}/counters/symbol_error",
+    "sys/class/infiniband/mlx5_0/fw_ver",
+    "sys/class/infiniband/mlx5_0/board_id",
     "sys/bus/pci/devices/0000:1b:00.0/uevent",
+    "sys/bus/pci/devices/0000:1b:00.0/max_link_width",
+    "sys/bus/pci/devices/0000:1b:00.0/max_link_speed",
+    "sys/bus/pci/devices/0000:1b:00.0/current_link_width",
+    "sys/bus/pci/devices/0000:1b:00.0/current_link_speed",
+    "sys/bus/pci/devices/0000:1b:00.0/aer_dev_fatal",
+    "sys/bus/pci/devices/0000:1b:00.0/aer_dev_correctable",
+    "sys/class/net/eno1/device/vendor",
+    "sys/class/net/eno1/type",
+    "sys/class/net/eno1/flags",
+    "sys/class/net/eno1/operstate",
+    "sys/class/net/eno1/carrier_down_count",
+    "sys/class/nvme/nvme0/state",
+    "sys/block/md0/md/degraded",
+    "sys/devices/system/edac/mc/mc0/ce_count",
+    "sys/devices/system/edac/mc/mc0/dimm0/dimm_ce_count",
+    "sys/devices/system/edac/mc/mc0/dimm0/dimm_ue_count",
+    "run/systemd/system/x",
+    "commands/systemctl.txt",
+    "commands/smartctl.txt",
+    "proc/meminfo",
     "proc/1/mountinfo",
     "etc/fstab",
     "dev/kmsg",
@@ -36,6 +59,10 @@ contents = st.one_of(
     st.just(b"PCI_ID=10DE:2330\nPCI_CLASS=30200\n"),
     st.just(b"22 1 9:0 / / rw - ext4 /dev/md0 rw\n"),
     st.just(b"4,1,2,-;NVRM: Xid (PCI:0000:01:00): 79, \xff\n"),
+    st.sampled_from([b"1\n", b"0x1003\n", b"up\n", b"16\n", b"32.0 GT/s PCIe\n", b"RxErr 5\nTOTAL_ERR_COR 5\n"]),
+    st.sampled_from(
+        [b"a.service loaded failed failed A\n", b'{"smart_status": {"passed": false}}', b"MemTotal: 1 kB\n"]
+    ),
 )
 errors = st.sampled_from(["ENOENT", "EACCES", "EINVAL", "EIO", "EAGAIN", "ESTALE", "EISDIR"])
 
@@ -72,12 +99,25 @@ def test_any_tree_gives_every_check_an_outcome_twice(files: dict[str, bytes], br
         ("ib_link", "/sys/class/infiniband/mlx5_0/ports"),
         ("fs_mounts", "/proc/1/mountinfo"),
         ("fs_mounts", "/etc/fstab"),
+        ("fs_full", "/proc/1/mountinfo"),
+        ("pcie_link", "/sys/bus/pci/devices"),
+        ("pcie_aer", "/sys/bus/pci/devices/0000:1b:00.0/uevent"),
+        ("ib_errors", "/sys/class/infiniband/mlx5_0/ports"),
+        ("ib_firmware", "/sys/class/infiniband"),
+        ("eth_link", "/sys/class/net"),
+        ("mem_edac", "/sys/devices/system/edac/mc"),
+        ("mem_size", "/proc/meminfo"),
+        ("disk_health", "/sys/class/nvme"),
+        ("services", "/run/systemd/system"),
+        ("disk_errors", "/dev/kmsg"),
+        ("kernel_hang", "/dev/kmsg"),
+        ("cpu_mce", "/dev/kmsg"),
     ],
 )
 def test_what_cannot_be_read_is_broken_and_named(hosts: Path, tmp_path: Path, name: str, path: str, error: str) -> None:
     root = shutil.copytree(hosts / "dgx-h100", tmp_path / "host", symlinks=True)
     (root / "errors.toml").write_text(f'"{path}" = "{error}"\n')
-    if (name, error) == ("fs_mounts", "EACCES"):
+    if (name, error) in (("fs_mounts", "EACCES"), ("fs_full", "EACCES")):
         path = path.replace("/1/", "/self/")  # what is tried next
     (check,) = (c for c in ALL if c.name == name)
 
