@@ -121,7 +121,7 @@ def test_nonsense_never_passes_for_a_whole_link(tmp_path: Path, name: str, text:
 @pytest.mark.parametrize("error", ["EIO", "EAGAIN"])
 def test_a_file_that_cannot_be_read_is_found_with_its_path(tmp_path: Path, error: str) -> None:
     put(tmp_path, "0000:18:00.0", "20700")
-    path = "/sys/bus/pci/devices/0000:18:00.0/current_link_width"
+    path = "/sys/devices/pci0000:00/0000:00:01.0/0000:18:00.0/current_link_width"
     (tmp_path / "errors.toml").write_text(f'"{path}" = "{error}"\n')
 
     (finding,) = judge(read(Host(tmp_path)), None, Policy())

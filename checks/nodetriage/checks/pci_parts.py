@@ -15,30 +15,40 @@ ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 @dataclass(frozen=True, slots=True)
 class PciPart:
-    """`port` is the address of the bridge above it, "" at a root complex or in a virtual machine."""
+    """`port` is the address of the bridge above it, "" at a root complex or in a virtual machine.
+
+    The folders lie under /sys/devices, where no link has to be followed for each file.
+    """
 
     address: str
     kind: str  # gpu, nvswitch, nic, nvme
+    folder: str
     port: str = ""
+    port_folder: str = ""
 
 
 def pci_parts(host: Host) -> tuple[PciPart, ...]:
     """GPUs, NVSwitches, network adapters and NVMe disks, by address; without virtual functions."""
     found = []
     for device in host.pci_devices():
-        kind = _kind(device)
-        if kind and not host.exists(f"{FOLDER}/{device.address}/physfn"):
-            found.append(PciPart(device.address, kind, port_above(host, device.address)))
+        if (kind := _kind(device)) and (part := _part(host, device.address, kind)):
+            found.append(part)
     return tuple(found)
 
 
-def port_above(host: Host, address: str) -> str:
-    """The folder that holds the device's own under /sys/devices is the port's (Documentation/PCI/sysfs-pci.rst)."""
+def _part(host: Host, address: str, kind: str) -> PciPart | None:
+    """None for a virtual function. The folder above the device's is its port's (Documentation/PCI/sysfs-pci.rst)."""
+    folder = f"{FOLDER}/{address}"
     try:
-        above = host.link(f"{FOLDER}/{address}").parent.name.lower()
-    except OSError:
-        return ""  # a recorded tree without the links, or a device that went away while it was looked at
-    return above if ADDRESS.fullmatch(above) else ""
+        place = host.link(folder)
+    except OSError:  # a recorded tree without the links, or a device that went away while it was looked at
+        return None if host.exists(f"{folder}/physfn") else PciPart(address, kind, folder)
+    if host.exists(place / "physfn"):
+        return None
+    above = place.parent.name.lower()
+    if not ADDRESS.fullmatch(above):
+        return PciPart(address, kind, str(place))
+    return PciPart(address, kind, str(place), above, str(place.parent))
 
 
 def _kind(device: PciDevice) -> str:

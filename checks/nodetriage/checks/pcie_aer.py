@@ -31,10 +31,10 @@ def read(host: Host) -> tuple[Counts, ...]:
     """Raises Unavailable where the kernel counts no PCIe errors."""
     at_s, found, ports = host.boottime_s(), [], set()
     for part in pci_parts(host):
-        found.append(read_counts(host, part.address, part.address, part.kind, at_s))
+        found.append(read_counts(host, part.folder, part, at_s))
         if part.port and part.port not in ports:  # the functions of one card share its port: the first stands for it
             ports.add(part.port)
-            found.append(read_counts(host, part.port, part.address, part.kind, at_s))
+            found.append(read_counts(host, part.port_folder, part, at_s))
     if not any(c.errors or c.error for c in found):
         raise Unavailable(
             f"no aer_dev_* files in {FOLDER}: no such device, or the firmware keeps PCIe errors to itself"
@@ -92,5 +92,5 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("pcie_fatal", "pcie_nonfatal", "pcie_correctable", "pcie_unreadable"),
-    every_s=60,
+    kernel_pattern=r"\bAER: |PCIe Bus Error: ",  # what the kernel does not log it counts all the same
 )

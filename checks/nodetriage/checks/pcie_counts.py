@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Host
-from nodetriage.checks.pci_parts import FOLDER
+from nodetriage.checks.pci_parts import PciPart
 from nodetriage.checks.sysfs import REFUSED, to_count, told
 
 _FILES = {"fatal": "aer_dev_fatal", "nonfatal": "aer_dev_nonfatal", "correctable": "aer_dev_correctable"}
@@ -22,24 +22,26 @@ class Counts:
     error: str = ""
 
 
-def read_counts(host: Host, address: str, part: str, kind: str, at_s: float) -> Counts:
+def read_counts(host: Host, folder: str, part: PciPart, at_s: float) -> Counts:
     """What cannot be read is `error`; a class whose file is absent or refused is left out."""
-    errors = {}
+    address, errors = folder.rpartition("/")[2], {}
     for name, file in _FILES.items():
-        path = f"{FOLDER}/{address}/{file}"
+        path = f"{folder}/{file}"
         try:
             errors[name] = _parsed(host.text(path), path)
         except OSError as error:
             if error.errno not in REFUSED:
-                return Counts(address, part, kind, at_s, {}, told(error, path))
+                return Counts(address, part.address, part.kind, at_s, {}, told(error, path))
         except ValueError as error:
-            return Counts(address, part, kind, at_s, {}, str(error))
-    return Counts(address, part, kind, at_s, errors)
+            return Counts(address, part.address, part.kind, at_s, {}, str(error))
+    return Counts(address, part.address, part.kind, at_s, errors)
 
 
 def _parsed(text: str, path: str) -> dict[str, int]:
     """Raises ValueError where a line is no name and count, or none is there."""
-    pairs = [line.rpartition(" ") for line in text.splitlines()]
-    if not pairs or any(not name for name, _, _ in pairs):
+    words = text.split()
+    names, counts = words[::2], words[1::2]
+    if not words or len(names) != len(counts) or any(name.isdecimal() for name in names):
         raise ValueError(f"{path}: expected lines of a name and a count, got {text[:40]!r}")
-    return {name[:60]: number for name, _, word in pairs if (number := to_count(word, path))}
+    # Most are 0 on each of some sixty functions: those are not parsed one by one.
+    return {name[:60]: to_count(word, path) for name, word in zip(names, counts, strict=True) if word != "0"}

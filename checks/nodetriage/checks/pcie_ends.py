@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Host
-from nodetriage.checks.pci_parts import FOLDER, PciPart
+from nodetriage.checks.pci_parts import PciPart
 from nodetriage.checks.sysfs import count_if_told, text_if_told, told
 
 _SPEED = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?")
@@ -30,11 +30,12 @@ class Link:
 def read_link(host: Host, part: PciPart) -> Link:
     """What cannot be read is the link's `error`."""
     link = Link(part.address, part.kind, part.port)
-    folder = f"{FOLDER}/{part.address}"
+    folder = part.folder
     try:
         own = _ends(host, folder, "max")
-        above = _ends(host, f"{FOLDER}/{part.port}", "max") if part.port else (0, 0)
-        width, speed_gts = _ends(host, folder, "current")
+        width, speed_gts = now = _ends(host, folder, "current")
+        # A device at its own best needs no look at the other end.
+        above = _ends(host, part.port_folder, "max") if part.port and now != own else own
     except (OSError, ValueError) as error:
         return replace(link, error=told(error, folder))
     return replace(
