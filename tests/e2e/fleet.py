@@ -30,8 +30,18 @@ partition_max_percent = 100
 class Agent:
     """One node's agent. Stopping and starting it keeps its folder, as a restart of the service does."""
 
-    def __init__(self, folder: Path, node: str, controller: str, settings: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        controller: str,
+        settings: str = "",
+        *,
+        env: Mapping[str, str] | None = None,
+        within: tuple[str, ...] = (),  # a command that runs the rest of its arguments
+    ) -> None:
         self.node = node
+        self._env, self._within = env, within
         self.folder = folder
         folder.mkdir(parents=True)
         self.kernel_log = KernelLog(folder / "kmsg")
@@ -49,8 +59,8 @@ class Agent:
         return self._program
 
     def spawn(self, log: Path, die_at: str = "") -> Program:
-        argv = (NODETRIAGE, "agent", "--config", str(self.settings))
-        return Program(log, *argv, die_at=die_at, die_when=f"{self.folder}/die")
+        argv = (*self._within, NODETRIAGE, "agent", "--config", str(self.settings))
+        return Program(log, *argv, env=self._env, die_at=die_at, die_when=f"{self.folder}/die")
 
     def launch(self, die_at: str = "") -> None:
         """Starts it on the kernel log as it is."""

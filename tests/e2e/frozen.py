@@ -22,19 +22,19 @@ def missing() -> str:
 
 
 class FreezableMount:
-    """`point` is a mount that answers until `freeze()` and again after `thaw()`."""
+    """`point` is a mount that answers until `freeze()` and again after `thaw()`; `disk` is what is behind it."""
 
     def __init__(self, folder: Path) -> None:
         self.point = folder / "scratch"
-        self._disk, image = folder / "disk", folder / "image"
+        self.disk, image = folder / "disk", folder / "image"
         self.point.mkdir()
-        self._disk.mkdir()
+        self.disk.mkdir()
         image.touch()
         os.truncate(image, 16 << 20)
         _run("mkfs.ext4", "-q", str(image))
-        _run("mount", "-o", "loop", str(image), str(self._disk))
+        _run("mount", "-o", "loop", str(image), str(self.disk))
         server = Path(__file__).with_name("backed_fs.py")
-        self._server = Program(folder / "server.log", sys.executable, str(server), str(self.point), str(self._disk))
+        self._server = Program(folder / "server.log", sys.executable, str(server), str(self.point), str(self.disk))
         try:
             wait_until(self.point.is_mount, 10, f"{self.point} is mounted")
         except BaseException:
@@ -42,10 +42,10 @@ class FreezableMount:
             raise
 
     def freeze(self) -> None:
-        _run("fsfreeze", "--freeze", str(self._disk))
+        _run("fsfreeze", "--freeze", str(self.disk))
 
     def thaw(self) -> None:
-        _run("fsfreeze", "--unfreeze", str(self._disk))
+        _run("fsfreeze", "--unfreeze", str(self.disk))
 
     def thaw_if_frozen(self) -> None:
         with contextlib.suppress(RuntimeError):
@@ -57,7 +57,7 @@ class FreezableMount:
         with contextlib.suppress(RuntimeError):
             _run("fusermount3", "-u", "-z", str(self.point))
         self._server.stop()
-        _run("umount", str(self._disk))
+        _run("umount", str(self.disk))
 
 
 def _run(*argv: str) -> None:
