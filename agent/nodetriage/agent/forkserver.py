@@ -9,8 +9,10 @@ root file system cannot stop a worker from being replaced. Started by children.p
     here  -> "ended PID STATUS"                       as waitpid(2) gives it
 """
 
+import contextlib
 import ctypes
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -31,9 +33,12 @@ def main(argv: list[str]) -> int:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whatever the agent was started with is not ours
     die_with(int(argv[1]))
     checks = worker.catalogue(argv[2])
+    importlib.import_module("nodetriage.agent.nvml")  # 3 MB that the worker of the GPUs would have for itself
     agent = socket.socket(fileno=0)
     _libc.prctl(PR_SET_NAME, b"nodetriage-fork", 0, 0, 0)
     gc.collect()
+    with contextlib.suppress(AttributeError):  # of glibc: 12 MB, where pynvml had to be compiled
+        _libc.malloc_trim(0)
     gc.disable()
     gc.freeze()  # or the first collection in each worker would copy every page
 

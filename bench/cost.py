@@ -1,0 +1,147 @@
+"""What an agent costs a node: CPU seconds a day, PSS of all its processes, wake-ups, growth.
+
+    python bench/cost.py [--faster 100] [--seconds 60] [--soak HOURS]
+
+The agents run as on a live DGX H100: in a mount namespace of their own /sys is that of the recorded one, and
+tests/native stands in for NVIDIA's library. The checks run at their shipped periods divided by `--faster`, and what
+that costs is scaled back. What an agent costs whose checks are not due (timers, kernel log, spool; with a controller
+its heartbeats too) is measured apart. Goals: 11 CPU seconds a day, 90 MB. `--soak 72` runs 72 simulated hours and
+compares memory before and after. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e"), str(ROOT / "bench")]
+
+from dgx import LiveAgent  # noqa: E402 the path above comes first
+from fleet import Fleet  # noqa: E402
+from slurm_cluster import wait_until  # noqa: E402
+
+DAY_S = 86_400.0
+SETTLE_S = 5.0
+
+
+class Measured:
+    """An agent, and what its processes have used."""
+
+    def __init__(self, folder: Path, faster: float, controller: str = "") -> None:
+        self.agent = LiveAgent(folder, controller, faster)
+        self.agent.start()
+        if controller:
+            wait_until(lambda: self.agent.status()["controller"]["connected"], 20, "it is connected")
+        time.sleep(SETTLE_S)
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.agent.program.pid, *self.agent.status()["pids"].values()]
+
+    def cpu_s(self, pids: Iterable[int]) -> float:
+        return sum(_cpu_ns(pid) for pid in pids) / 1e9
+
+    def over(self, seconds: float) -> tuple[float, float]:
+        """CPU seconds and wake-ups, a second."""
+        pids = self.pids
+        cpu, woken, began = self.cpu_s(pids), _wake_ups(pids), time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - began
+        return (self.cpu_s(pids) - cpu) / took, (_wake_ups(pids) - woken) / took
+
+    def pss_mb(self) -> dict[str, float]:
+        names = {self.agent.program.pid: "agent", **{pid: name for name, pid in self.agent.status()["pids"].items()}}
+        return {name: _pss_mb(pid) for pid, name in names.items()}
+
+
+def _cpu_ns(pid: int) -> int:
+    """Of all threads, from the scheduler itself: clock ticks are too coarse for an agent that sleeps."""
+    return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+def _wake_ups(pids: Iterable[int]) -> int:
+    """Voluntary context switches of all threads: each is a sleep that ended."""
+    files = [f for pid in pids for f in Path(f"/proc/{pid}/task").glob("*/status")]
+    lines = (line for file in files for line in file.read_text().splitlines() if line.startswith("voluntary"))
+    return sum(int(line.split()[1]) for line in lines)
+
+
+def _pss_mb(pid: int) -> float:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(text.partition("\nPss:")[2].split()[0]) * 1024 / 1e6
+
+
+def idle(folder: Path, seconds: float, controller: str = "") -> tuple[float, float]:
+    """CPU seconds a day and wake-ups a second of an agent whose checks are not due."""
+    measured = Measured(folder, 1e-4, controller)
+    try:
+        cpu, woken = measured.over(seconds)
+    finally:
+        measured.agent.close()
+    return cpu * DAY_S, woken
+
+
+def checking(folder: Path, faster: float, seconds: float) -> tuple[float, dict[str, float]]:
+    """CPU seconds in a second of real time, and PSS by process."""
+    measured = Measured(folder, faster)
+    try:
+        cpu, _ = measured.over(seconds)
+        return cpu, measured.pss_mb()
+    finally:
+        measured.agent.close()
+
+
+def soak(folder: Path, faster: float, hours: float) -> tuple[float, float]:
+    """PSS in MB after a tenth of the simulated time, and at its end."""
+    measured = Measured(folder, faster)
+    seconds = hours * 3600 / faster
+    try:
+        time.sleep(seconds / 10)
+        early = sum(measured.pss_mb().values())
+        time.sleep(seconds * 9 / 10)
+        return early, sum(measured.pss_mb().values())
+    finally:
+        measured.agent.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="what an agent costs a node")
+    parser.add_argument("--faster", type=float, default=100.0, help="divide the checks' periods by this (100)")
+    parser.add_argument("--seconds", type=float, default=66.0, help="of each measurement (66: 22 rounds of 300 s)")
+    parser.add_argument("--soak", type=float, metavar="HOURS", help="simulated time in which memory may not grow")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cost-") as name:
+        folder, devnull = Path(name), os.open(os.devnull, os.O_WRONLY)
+        out = os.dup(1)
+        os.dup2(devnull, 1)  # an agent that is closed prints its log
+        if arguments.soak:
+            early, late = soak(folder / "soak", arguments.faster, arguments.soak)
+            os.dup2(out, 1)
+            print(f"PSS over {arguments.soak:g} simulated hours: {early:.1f} MB -> {late:.1f} MB")
+            print(json.dumps({"bench": "cost", "soak_h": arguments.soak, "early_mb": early, "late_mb": late}))
+            return 0
+        alone, woken = idle(folder / "alone", arguments.seconds)
+        busy, pss = checking(folder / "busy", arguments.faster, arguments.seconds)
+        fleet = Fleet(folder, os.environ, settings='[scheduler]\nkind = "none"\n')
+        fleet.start_controller()
+        connected, woken_connected = idle(folder / "connected", arguments.seconds, fleet.address)
+        fleet.close()
+        os.dup2(out, 1)
+    checks = (busy - alone / DAY_S) / arguments.faster * DAY_S
+    rounds = arguments.seconds * arguments.faster / 300
+    print(f"checks, from {rounds:.0f} rounds    {checks:6.1f} CPU s a day")
+    print(f"idle, alone              {alone:6.1f} CPU s a day, {woken:.1f} wake-ups a second")
+    print(f"idle, with a controller  {connected:6.1f} CPU s a day, {woken_connected:.1f} wake-ups a second")
+    print("PSS: " + ", ".join(f"{n} {mb:.1f}" for n, mb in pss.items()) + f"; in all {sum(pss.values()):.1f} MB")
+    figures = {"checks_s": checks, "alone_s": alone, "connected_s": connected, "pss_mb": sum(pss.values())}
+    print(json.dumps({"bench": "cost", **{key: round(value, 2) for key, value in figures.items()}}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

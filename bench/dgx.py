@@ -1,0 +1,40 @@
+"""An agent as it would run on a DGX H100: /sys is the recorded one's, NVIDIA's library is the stand-in of tests/native.
+
+Needs root: each agent has a mount namespace of its own, in which that /sys is mounted over the machine's.
+"""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e"), str(ROOT / "tests/native")]
+
+from fleet import Agent  # noqa: E402 the path above comes first
+from nvml_library import build  # noqa: E402
+from programs import NODETRIAGE, Program  # noqa: E402
+
+from nodetriage.checks import ALL  # noqa: E402
+
+MACHINE = ROOT / "tests/hosts/dgx-h100"
+GPUS = 8
+
+
+class LiveAgent(Agent):
+    """Checks run at their shipped periods divided by `faster`; `settings` are further tables."""
+
+    def __init__(self, folder: Path, controller: str = "", faster: float = 1.0, settings: str = "") -> None:
+        checks = "\n".join(f"[checks.{c.name}]\nevery_s = {c.every_s / faster}" for c in ALL)
+        profile = '[profile]\nname = "dgx-h100"\n'
+        super().__init__(folder, "n1", controller, f"{profile}{settings}\n{checks}")
+        text = self.settings.read_text().replace("heartbeat_s = 0.2", "heartbeat_s = 5")
+        self.settings.write_text(text if controller else text.replace('addresses = [""]', "addresses = []"))
+        self._library = build(folder / "nvml")
+        for gpu in range(GPUS):
+            (folder / f"gpus/gpu{gpu}").mkdir(parents=True)
+
+    def spawn(self, log: Path, die_at: str = "") -> Program:
+        live = f"mount --bind {shlex.quote(f'{MACHINE}/sys')} /sys && exec {NODETRIAGE} agent --config {self.settings}"
+        library = {"LD_LIBRARY_PATH": str(self._library), "FAKE_NVML_DIR": str(self.folder / "gpus")}
+        return Program(log, "unshare", "--mount", "sh", "-c", live, env={**os.environ, **library})
