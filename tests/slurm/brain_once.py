@@ -1,31 +1,58 @@
-"""A controller's brain in a process of its own: takes what is stored, acts on Slurm, ends when nothing is left to do.
+"""A controller's brain: takes what is stored, acts on Slurm, ends when nothing is left to do.
 
-python brain_once.py DATABASE
+In a process of its own, which can be killed: python brain_once.py DATABASE [POLICY]
 """
 
 import asyncio
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 from sqlalchemy import func, select
 
 from nodetriage.controller import schema
 from nodetriage.controller.brain import Brain
 from nodetriage.controller.database import open_database
-from nodetriage.controller.rules import Policy
+from nodetriage.controller.rules import Policy, load_policy
+from nodetriage.controller.scheduler import NodeView
 from nodetriage.controller.slurm import Slurm
+from nodetriage.controller.state import Tick
 from nodetriage.controller.store import Store
 
+LIMIT_S = 40
 
-async def main(path: str) -> None:
+
+class Counted(Slurm):
+    """Slurm, and how often all its nodes were read."""
+
+    looks = 0
+
+    async def nodes(self) -> Mapping[str, NodeView]:
+        seen = await super().nodes()
+        self.looks += 1
+        return seen
+
+
+async def run(path: str, policy: Policy, environment: Mapping[str, str] | None = None) -> None:
+    """Raises TimeoutError where something is left to do after LIMIT_S."""
     store = Store(open_database(f"sqlite:///{path}"))
     await store.open()
-    brain = Brain(store, Slurm(timeout_s=10), Policy(), tick_s=0.1, scan_s=1)
+    slurm = Counted(timeout_s=10, environment=environment)
+    brain = Brain(store, slurm, policy, tick_s=0.1, scan_s=0.2)
     task = asyncio.create_task(brain.run())
     a = schema.actions.c
     undone = select(func.count()).where(a.status.in_(("pending", "started")))
-    began = select(func.count()).select_from(schema.actions)
-    async with asyncio.timeout(30):
-        while not await store.read(lambda c: c.scalar(began)) or await store.read(lambda c: c.scalar(undone)):
+
+    async def all_is_done() -> bool:
+        if (
+            slurm.looks < 2 or brain.state.cursor < store.newest_id
+        ):  # the second look began after the first was taken in
+            return False
+        await brain.post(Tick())
+        return not await store.read(lambda c: c.scalar(undone))
+
+    async with asyncio.timeout(LIMIT_S):
+        while not await all_is_done():
             if task.done():
                 task.result()
             await asyncio.sleep(0.02)
@@ -34,4 +61,5 @@ async def main(path: str) -> None:
     await store.close()
 
 
-asyncio.run(main(sys.argv[1]))
+if __name__ == "__main__":
+    asyncio.run(run(sys.argv[1], load_policy(Path(sys.argv[2])) if len(sys.argv) > 2 else Policy()))

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import debian13
 import pytest
+from controller_once import Controller
+from debian13 import DEBIAN13, THIS_MACHINE
 from slurm_cluster import SlurmCluster, jwt_conf, missing
 
-THIS_MACHINE, DEBIAN13 = "this-machine", "debian13"
+from nodetriage.controller.database import create_tables, open_database
+from nodetriage.controller.slurm import Slurm
+
 # With one leaf alone a switch would be the whole fleet.
 TOPOLOGY = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-5]\nSwitchName=spine Switches=leaf[1-2]\n"
+MORE_CONF = "RebootProgram=/bin/true\nPrologFlags=Alloc\nProlog=@DIR@/prolog\n"
 ClusterOf = Callable[..., SlurmCluster]
 
 
@@ -61,8 +66,12 @@ def _shared_clusters(_new_cluster: ClusterOf) -> Callable[[str], SlurmCluster]:
 
     def of(version: str) -> SlurmCluster:
         if version not in running:
-            settings = {"topology": TOPOLOGY, "extra_conf": "RebootProgram=/bin/true\n", "nodes": 5}
+            settings = {"topology": TOPOLOGY, "extra_conf": MORE_CONF, "nodes": 5, "slurmd_timeout_s": 4}
             running[version] = _new_cluster(version, tokens=version == DEBIAN13, **settings)
+            # A prolog that fails where the test says so.
+            prolog = running[version].directory / "prolog"
+            prolog.write_text(f'#!/bin/sh\ntest ! -e "{prolog.parent}/prolog-fails-$SLURMD_NODENAME"\n')
+            prolog.chmod(0o755)
         return running[version]
 
     return of
@@ -80,3 +89,16 @@ def slurm_cluster(_shared_clusters: Callable[[str], SlurmCluster], slurm_version
 def cluster_of(_new_cluster: ClusterOf, slurm_version: str) -> ClusterOf:
     """Starts a cluster of its own, of the version that the test runs on."""
     return lambda **settings: _new_cluster(slurm_version, **settings)
+
+
+@pytest.fixture
+def slurm(slurm_cluster: SlurmCluster) -> Slurm:
+    return Slurm(environment=slurm_cluster.env)
+
+
+@pytest.fixture
+def controller(slurm_cluster: SlurmCluster, tmp_path: Path) -> Iterator[Controller]:
+    engine = open_database(f"sqlite:///{tmp_path}/history.sqlite")
+    create_tables(engine)
+    yield Controller(tmp_path / "history.sqlite", engine, slurm_cluster)
+    engine.dispose()

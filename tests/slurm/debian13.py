@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+# What the tests of this folder are parametrised by.
+THIS_MACHINE, DEBIAN13 = "this-machine", "debian13"
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmrestd", "slurm-wlm-jwt-plugin", "munge")
 COMMANDS = ("scontrol", "sinfo", "squeue", "sbatch", "scancel", "srun", "salloc")
 SETUP_LIMIT_S = 110.0  # about 35 s where the mirror is near

@@ -131,16 +131,9 @@ class SlurmCluster:
         slurmd.kill()
         slurmd.wait()
 
-    def restart_controller(self) -> None:
-        """slurmctld is killed and started anew; it answers again when this returns."""
-        self.stop_controller()
-        self.start_controller()
-
     def stop_controller(self) -> None:
-        """slurmctld is killed; the nodes and their jobs go on."""
-        slurmctld = self._daemons.pop("slurmctld")
-        slurmctld.kill()
-        slurmctld.wait()
+        """slurmctld ends, as at a package upgrade; the nodes and their jobs go on."""
+        _end(self._daemons.pop("slurmctld"))
 
     def start_controller(self) -> None:
         self._daemon("slurmctld", "slurmctld", "-D")
@@ -175,10 +168,18 @@ class SlurmCluster:
                 self.start_node(name)
         self.run("scancel", "--user=root", check=False)
         wait_until(lambda: not self.run("squeue", "-h"), 20, "all jobs are gone")
+        self._drop_reservations()
         for name in self.nodes:
             if self.flags(name) != {"IDLE"}:
+                self.run("scontrol", "cancel_reboot", name, check=False)
                 self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
         wait_until(lambda: all(self.flags(n) == {"IDLE"} for n in self.nodes), 30, "all nodes are idle")
+
+    def _drop_reservations(self) -> None:
+        for name in re.findall(
+            r"^ReservationName=(\S+)", self.run("scontrol", "show", "reservation", "-o"), re.MULTILINE
+        ):
+            self.run("scontrol", "delete", f"reservationname={name}")
 
     def stop(self) -> None:
         """Ends jobs and daemons, whatever state they are in. The folder stays."""
@@ -212,7 +213,7 @@ class SlurmCluster:
                 f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={last + 1}\n"
                 f"AccountingStoragePass={self.directory}/munge/socket\n"
             )
-        (self.directory / "slurm.conf").write_text(text + extra)
+        (self.directory / "slurm.conf").write_text(text + extra.replace("@DIR@", str(self.directory)))
         if self._root:
             # From 23.11 on a cgroup tree is wanted unless told otherwise; 22.05 does not know the word.
             (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")

@@ -51,6 +51,7 @@ class Looker:
         self._done_reading = asyncio.Event()
         self._nodes: dict[str, int] = {}  # whose jobs are to be read, each with the event that asked for it
         self._asked = asyncio.Event()
+        self.looked = asyncio.Event()  # all nodes were read at least once, and the brain was told
 
     def wake(self) -> None:
         self._wanted.set()
@@ -83,6 +84,7 @@ class Looker:
                 nodes, reserved = await self._scheduler.nodes(), await self._scheduler.reservations()
                 seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared)
                 await self._mind.post(seen)
+                self.looked.set()
                 await self._tell_lost(seen)
             except SchedulerError as error:
                 log.warning("scheduler not read", why=str(error))

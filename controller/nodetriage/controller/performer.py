@@ -49,14 +49,19 @@ class Mind(Protocol):
 class Performer:
     """Run `run()` as a task; call `wake()` when there is something new to do."""
 
-    def __init__(self, mind: Mind, scheduler: Scheduler, tick_s: float, acted: Callable[[], None]) -> None:
+    def __init__(
+        self, mind: Mind, scheduler: Scheduler, tick_s: float, acted: Callable[[], None], looked: asyncio.Event
+    ) -> None:
         self._mind, self._scheduler, self._tick_s, self._acted = mind, scheduler, tick_s, acted
+        self._looked = looked
         self._due = asyncio.Event()
 
     def wake(self) -> None:
         self._due.set()
 
     async def run(self) -> None:
+        # What happened in the scheduler while no controller ran (a MAINT reservation) is to be known first.
+        await self._looked.wait()
         while True:
             self._due.clear()
             try:

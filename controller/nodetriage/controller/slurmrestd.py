@@ -88,7 +88,7 @@ class Slurmrestd:
             answer = json.loads(text)
         except ValueError:
             raise RestUnusable(f"{self._settings.address}: {what}: status {status}, {text[:80]!r}") from None
-        errors = answer.get("errors") if isinstance(answer, dict) else None
+        errors = answer.get("errors") if isinstance(answer, dict) else f"no object: {text[:80]!r}"
         if status == http.HTTPStatus.OK and not errors:
             return answer
         said = f"{self._settings.address}: {what}: status {status}: {_words(errors)}"
@@ -148,5 +148,5 @@ def _words(errors: Any) -> str:
     """`[{"error": ..., "description": ...}]`, whose keys differ between versions."""
     if not isinstance(errors, list):
         return repr(errors)[:300]
-    texts = [str(e.get("description") or e.get("error") or e) if isinstance(e, dict) else str(e) for e in errors]
-    return "; ".join(texts)[:300]
+    told = ({k: e[k] for k in ("description", "error") if e.get(k)} if isinstance(e, dict) else {"": e} for e in errors)
+    return "; ".join(": ".join(map(str, one.values())) for one in told)[:300]

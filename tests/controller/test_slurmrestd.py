@@ -1,0 +1,120 @@
+"""slurmrestd that is away, silent, garbled, or says no: each is told apart. The real one: tests/slurm."""
+
+import asyncio
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodetriage.controller.slurmrestd import RestRefused, RestSettings, RestUnusable, Slurmrestd, newest_with_nodes
+
+PATHS = (
+    '{"paths":{"/slurm/v0.0.40/node/{node_name}":{"get":{}},"/slurm/v0.0.41/node/{node_name}/":{"get":{},"post":{}}}}'
+)
+
+
+def http(body: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+def request(client: socket.socket) -> bytes:
+    said = b""
+    while b"\r\n\r\n" not in said:
+        said += client.recv(65536)
+    head, _, body = said.partition(b"\r\n\r\n")
+    length = re.search(rb"Content-Length: (\d+)", head)
+    while length and len(body) < int(length[1]):
+        body += client.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+@contextlib.contextmanager
+def serving(path: Path, *answers: bytes | None) -> Iterator[list[bytes]]:
+    """Gives one answer a connection; None keeps silent. Yields what was asked."""
+    asked: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(10)
+
+        def serve() -> None:
+            for answer in answers:
+                client, _ = listener.accept()
+                with client:
+                    client.settimeout(10)
+                    asked.append(request(client))
+                    if answer is not None:
+                        client.sendall(answer)
+                    else:
+                        client.recv(1)  # until the other side gives up
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield asked
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def drain(path: Path, token: Path | None = None, timeout_s: float = 5.0) -> None:
+    rest = Slurmrestd(RestSettings(f"unix:{path}", "ann", token, timeout_s))
+    asyncio.run(rest.set_node_state("n1", "DRAIN", "why"))
+
+
+def test_a_drain_is_one_request_with_state_reason_and_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("SLURM_JWT=abc.def\n")
+    with serving(tmp_path / "s", http(PATHS), http('{"errors":[]}')) as asked:
+        drain(tmp_path / "s", tmp_path / "token")
+    assert asked[1].startswith(b"POST /slurm/v0.0.41/node/n1 ")
+    assert asked[1].endswith(b'{"state": ["DRAIN"], "reason": "why"}')
+    assert b"X-SLURM-USER-NAME: ann\r\nX-SLURM-USER-TOKEN: abc.def\r\n" in asked[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (http("<html>", "502 Bad Gateway"), RestUnusable),
+        (http("", "401 UNAUTHORIZED"), RestUnusable),
+        (b"", RestUnusable),
+        (b"nonsense\r\n\r\n", RestUnusable),
+        (http('{"errors":[{"description":"Failure to update node n1"}]}', "500 ERROR"), RestUnusable),
+        (http('{"errors":[{"error":"Unable to contact slurm controller"}]}'), RestUnusable),
+        (http('{"errors":[{"error":"Invalid node name specified"}]}', "500 ERROR"), RestRefused),
+        (http('{"errors":"?"}'), RestUnusable),
+        (http("[1]"), RestUnusable),
+    ],
+)
+def test_every_answer_but_a_plain_yes_is_an_error(tmp_path: Path, answer: bytes, error: type[Exception] | None) -> None:
+    with serving(tmp_path / "s", http(PATHS), answer), pytest.raises(error) if error else contextlib.nullcontext():
+        drain(tmp_path / "s")
+
+
+def test_one_that_is_away_or_silent_is_given_up_in_time(tmp_path: Path) -> None:
+    with pytest.raises(RestUnusable, match="unix:"):
+        drain(tmp_path / "absent")
+    began = time.monotonic()
+    with serving(tmp_path / "s", None), pytest.raises(RestUnusable, match="timed out"):
+        drain(tmp_path / "s", timeout_s=0.2)
+    assert time.monotonic() - began < 5
+    with pytest.raises(RestUnusable, match="No such file"), serving(tmp_path / "t"):
+        drain(tmp_path / "t", token=tmp_path / "no-token")
+
+
+@given(st.recursive(st.none() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text() | st.just("paths"), x)))
+def test_a_description_that_makes_no_sense_offers_nothing(description: object) -> None:
+    with pytest.raises(RestUnusable, match="cannot change nodes"):
+        newest_with_nodes(description)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://10.0.0.1:6820", "ftp://h", "unix:relative", "localhost:1", "https://h/slurm"]
+)
+def test_an_address_that_would_show_the_token_or_makes_no_sense_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="rest: "):
+        RestSettings(address)
