@@ -15,9 +15,14 @@ from secure import Site, Witness, secure_agent, secure_channel, secure_serving
 from nodetriage.checks.settings import ConfigError
 from nodetriage.controller.admission import Refused
 from nodetriage.controller.certificate import Role
+from nodetriage.controller.database import open_database
 from nodetriage.controller.door import Door
+from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.identity import Identity, ThisMachine, may_operate, may_watch, speaks_for
 from nodetriage.controller.limits import AdmissionSettings
+from nodetriage.controller.operator import OperatorService
+from nodetriage.controller.server import NodeHealthServer, ServerSettings
+from nodetriage.controller.store import Store
 from nodetriage.controller.tls_proof import TlsProof
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
@@ -106,6 +111,63 @@ def test_watching_takes_a_reader_or_an_operator(tmp_path: Path, site: Site) -> N
             assert await watching(target, Role.NODE) == DENIED
 
     run(main)
+
+
+class Records:
+    """A store that only remembers that it was written to."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    async def write(self, work: Callable[[Any], Any]) -> None:
+        work(self)
+
+    def execute(self, _: Any, rows: list[dict[str, Any]]) -> None:
+        self.rows += rows
+
+
+async def _send(node: str, command: pb.Command, _: float) -> pb.CommandResult:
+    return pb.CommandResult(id=command.id, done=True, message=f"{node} looked")
+
+
+def test_orders_over_the_network_take_an_operators_certificate_whatever_the_call_says(
+    tmp_path: Path, site: Site
+) -> None:
+    async def order(target: str, role: Role) -> pb.OperatorReply:
+        request = pb.RunChecksRequest(node="n1", actor=pb.Actor(name="root", uid=0))
+        async with secure_channel(target, site.credentials(role, "alice")) as opened:
+            reply: pb.OperatorReply = await health_pb2_grpc.OperatorStub(opened).RunChecks(request)
+            return reply
+
+    async def main() -> None:
+        records = Records()
+        store = await _opened(tmp_path)
+        server = NodeHealthServer(
+            store, Freshness(0.0), ServerSettings("127.0.0.1:0", "0.1.0"), TlsProof(site.settings())
+        )
+        server.operators = OperatorService(Any, _send, records, server.door.operator)  # type: ignore[arg-type]
+        await server.start()
+        try:
+            target = f"127.0.0.1:{server.port}"
+            assert (await order(target, Role.OPERATOR)).message == "n1 looked"
+            assert [(row["actor"], row["verb"]) for row in records.rows] == [("alice", "run-checks")]
+            for role in (Role.READER, Role.NODE):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await order(target, role)
+                assert error.value.code() == DENIED
+            assert server.door.refusals.total == 2
+            assert len(records.rows) == 1
+        finally:
+            await server.stop(0.2)
+            await store.close()
+
+    run(main)
+
+
+async def _opened(folder: Path) -> Store:
+    store = Store(open_database(f"sqlite:///{folder / 'history.sqlite'}"))
+    await store.open()
+    return store
 
 
 def test_only_an_operator_gives_orders_and_loopback_proves_nothing() -> None:
