@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +130,32 @@ def test_it_tells_systemd_that_it_is_ready_alive_and_stopping(controller: Contro
         heard = b""
         while b"STOPPING=1" not in heard:
             heard = inbox.recv(1000)
+
+
+def test_prometheus_is_told_of_what_was_stored(controller: Controller) -> None:
+    with controller.settings.open("a") as settings:
+        settings.write('[metrics]\nlisten = "127.0.0.1:0"\n')
+    process = controller.start()
+    (port,) = re.findall(r'"port": (\d+), "event": "metrics are served"', controller.log.read_text())
+
+    async def main() -> str:
+        async with agent(controller.target) as stream:
+            await stream.hello("n1", agent_version="0.1.0")
+            await stream.send(batch(1, 2))
+            assert acked(await stream.next()) == [(BOOT, 1, 2)]
+            return await asyncio.to_thread(scrape)
+
+    def scrape() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    told = asyncio.run(main())
+    assert "\nnodetriage_agents_connected 1.0\n" in told
+    assert "\nnodetriage_events_stored_total 2.0\n" in told
+    assert "\nnodetriage_ack_seconds_count 1.0\n" in told
+    assert "\nprocess_resident_memory_bytes " in told
+    process.terminate()
+    assert process.wait(20) == 0
 
 
 def test_a_node_that_falls_silent_is_named_and_so_is_its_return(controller: Controller) -> None:

@@ -11,6 +11,7 @@ from nodetriage.controller import topology
 from nodetriage.controller.database import sqlite_url
 from nodetriage.controller.identity_settings import IdentitySettings
 from nodetriage.controller.limits import AdmissionSettings
+from nodetriage.controller.metrics_settings import MetricsSettings
 from nodetriage.controller.pki import PkiSettings
 from nodetriage.controller.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
@@ -82,6 +83,7 @@ class ControllerSettings:
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     identity: IdentitySettings = field(default_factory=IdentitySettings)
     pki: PkiSettings = field(default_factory=PkiSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
     @property
     def database_url(self) -> str:

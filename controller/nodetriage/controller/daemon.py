@@ -14,9 +14,10 @@ from time import monotonic
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from nodetriage.checks.settings import ConfigError
-from nodetriage.controller import config
+from nodetriage.controller import config, metrics
 from nodetriage.controller.brain import Brain
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.database import open_database
@@ -25,7 +26,7 @@ from nodetriage.controller.handshakes import overhear
 from nodetriage.controller.operator import OperatorListener, OperatorService
 from nodetriage.controller.proofs import new_proof
 from nodetriage.controller.server import NodeHealthServer, ServerSettings
-from nodetriage.controller.store import Store, StoreError
+from nodetriage.controller.store import StoreError
 from nodetriage.service import log
 from nodetriage.service.notify import Notify
 
@@ -86,7 +87,8 @@ class Daemon:
         self._path, self._settings = path, settings
         self._notify = Notify()
         self._stop = asyncio.Event()
-        self._store = Store(open_database(settings.database_url))
+        self._registry = CollectorRegistry()
+        self._store = metrics.MeteredStore(open_database(settings.database_url), metrics.Meters(self._registry))
         self._freshness = Freshness(monotonic())
         serving = ServerSettings(
             settings.controller.listen,
@@ -116,25 +118,47 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
-        heard = contextlib.ExitStack()
+        heard, told = contextlib.ExitStack(), contextlib.AsyncExitStack()
         try:
             await self._store.open()
             self._store.on_events(lambda _: self._brain.notify())
             heard.enter_context(self._overhear(loop))
             await self._server.start()
             await self._operators.start()
+            await self._tell_prometheus(told)
             self._notify.ready(f"listening on {self._settings.controller.listen}")
             return await self._until_stopped(
                 self._brain.run(), self._save_seen(), self._tell_silence(), self._stay_alive()
             )
         finally:
             self._notify.stopping()
+            await told.aclose()
             await self._operators.stop()
             await self._server.stop()
             with contextlib.suppress(StoreError):
                 await self._store.record_seen(self._freshness.take_unsaved(inf))
             await self._store.close()
             heard.close()
+
+    async def _tell_prometheus(self, told: contextlib.AsyncExitStack) -> None:
+        if listen := self._settings.metrics.listen:
+            await told.enter_async_context(metrics.serving(self._registry, listen, self._facts))
+
+    async def _facts(self) -> metrics.Facts:
+        """For a scrape."""
+        return metrics.Facts(
+            version=metadata.version("nodetriage"),
+            connected=len(self._server.connected()),
+            silent=sum(1 for _ in self._freshness.silent(monotonic(), self._silent_after_s)),
+            refused=self._server.door.refusals.total,
+            state=self._brain.state,
+            actions=await self._store.read(metrics.count_actions),
+        )
+
+    @property
+    def _silent_after_s(self) -> float:
+        own = self._settings.controller
+        return own.missed_heartbeats * (own.heartbeat_every_s or AGENTS_OWN_HEARTBEAT_S)
 
     def _overhear(self, loop: asyncio.AbstractEventLoop) -> contextlib.AbstractContextManager[None]:
         """Has handshakes that failed logged as refusals: gRPC's core tells of them on stderr alone."""
@@ -184,8 +208,7 @@ class Daemon:
 
     async def _tell_silence(self) -> None:
         """Says which nodes fell silent and which came back: one line a look, however many they are."""
-        own = self._settings.controller
-        limit_s = own.missed_heartbeats * (own.heartbeat_every_s or AGENTS_OWN_HEARTBEAT_S)
+        limit_s = self._silent_after_s
         before: set[str] = set()
         while True:
             await asyncio.sleep(1.0)

@@ -1,0 +1,166 @@
+"""What Prometheus is told of the controller itself: `[metrics] listen`, on this machine only.
+
+A scrape is answered by a thread, which asks the event loop for what it says. So a controller that stands still fails
+its scrapes, instead of telling for ever what was true once.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter as Tally
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy import Connection, Engine, func, select
+
+from nodetriage.controller import brake, schema
+from nodetriage.controller.history import SeqRange
+from nodetriage.controller.state import FleetState, NodeState
+from nodetriage.controller.store import Store
+from nodetriage.service.address import host_of
+from nodetriage.v1 import health_pb2
+
+_log = structlog.get_logger(__name__)
+
+SCRAPE_LIMIT_S = 5.0  # Prometheus itself waits 10 s by default
+ACK_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The controller at one moment. `actions` counts all ever decided by (kind, status)."""
+
+    version: str
+    connected: int
+    silent: int
+    refused: int  # peers that were sent away, since the start
+    state: FleetState = field(default_factory=FleetState)
+    actions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+class Meters:
+    """What is counted as it happens, since the start. Safe from any thread."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = Counter(
+            "nodetriage_events_stored", "Events on disk and acknowledged since the start", registry=registry
+        )
+        self._ack = Histogram(
+            "nodetriage_ack_seconds",
+            "From a batch of events taken in to its commit, after which it is acknowledged",
+            buckets=ACK_BUCKETS_S,
+            registry=registry,
+        )
+
+    def stored(self, events: int, took_s: float) -> None:
+        self._events.inc(events)
+        self._ack.observe(took_s)
+
+
+class MeteredStore(Store):
+    """A store that tells how long each batch took."""
+
+    def __init__(self, engine: Engine, meters: Meters) -> None:
+        super().__init__(engine)
+        self._meters = meters
+
+    async def record(
+        self, node: str, batch: Sequence[health_pb2.Event], received_us: int, *, urgent: bool = False
+    ) -> list[SeqRange]:
+        began_s = monotonic()
+        ranges = await super().record(node, batch, received_us, urgent=urgent)
+        self._meters.stored(len(batch), monotonic() - began_s)
+        return ranges
+
+
+class Scraped(Collector):
+    """Turns facts into metrics, when Prometheus asks."""
+
+    def __init__(self, facts: Callable[[], Facts]) -> None:
+        self._facts = facts
+
+    def collect(self) -> Iterator[Metric]:
+        yield from families(self._facts())
+
+    def describe(self) -> Iterator[Metric]:
+        return families(Facts("", 0, 0, 0))
+
+
+def families(facts: Facts) -> Iterator[Metric]:
+    """All but what `Meters` counts."""
+    state = facts.state
+    yield _labelled("nodetriage_build_info", "The version that runs", "version", {facts.version: 1})
+    yield GaugeMetricFamily("nodetriage_agents_connected", "Agents that have a stream now", facts.connected)
+    yield GaugeMetricFamily("nodetriage_agents_silent", "Agents that were heard once and no longer", facts.silent)
+    yield CounterMetricFamily("nodetriage_peers_refused", "Peers sent away since the start", facts.refused)
+    states = Tally({str(name): 0 for name in NodeState})
+    states.update(str(node.state) for node in state.nodes.values())
+    yield _labelled("nodetriage_nodes", "Nodes by their state", "state", states)
+    yield GaugeMetricFamily("nodetriage_drains_held", "Drains that wait for brake or breaker", len(brake.held(state)))
+    yield GaugeMetricFamily(
+        "nodetriage_breaker_open", "1 while the breaker lets nothing through", int(state.breaker.is_open)
+    )
+    actions = GaugeMetricFamily(
+        "nodetriage_actions", "Actions ever decided, by what became of them", labels=("kind", "status")
+    )
+    for labels, count in sorted(facts.actions.items()):
+        actions.add_metric(labels, count)
+    yield actions
+
+
+def _labelled(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for value, count in values.items():
+        family.add_metric((value,), count)
+    return family
+
+
+def count_actions(connection: Connection) -> dict[tuple[str, str], int]:
+    """By kind, and by outcome where they have one, else by status (pending, started, shadow)."""
+    c = schema.actions.c
+    rows = connection.execute(select(c.kind, c.status, c.outcome, func.count()).group_by(c.kind, c.status, c.outcome))
+    counts: Tally[tuple[str, str]] = Tally()
+    for kind, status, outcome, count in rows:
+        counts[(kind, outcome or status)] += count
+    return counts
+
+
+def asking(
+    loop: asyncio.AbstractEventLoop, facts: Callable[[], Coroutine[Any, Any, Facts]], limit_s: float = SCRAPE_LIMIT_S
+) -> Callable[[], Facts]:
+    """A way for another thread to ask the loop. Raises TimeoutError where the loop does not answer."""
+
+    def ask() -> Facts:
+        asked = asyncio.run_coroutine_threadsafe(facts(), loop)
+        try:
+            return asked.result(limit_s)
+        except TimeoutError:
+            asked.cancel()
+            raise
+
+    return ask
+
+
+@contextlib.asynccontextmanager
+async def serving(registry: CollectorRegistry, listen: str, facts: Callable[[], Coroutine[Any, Any, Facts]]) -> Any:
+    """Answers scrapes while the block runs; gives the port (0: not listening). A port that is taken is said, no more:
+    the fleet is not to go unprotected for want of a figure."""
+    registry.register(Scraped(asking(asyncio.get_running_loop(), facts)))
+    ProcessCollector(registry=registry)
+    try:
+        server, _ = start_http_server(int(listen.rpartition(":")[2]), host_of(listen), registry)
+    except OSError as error:
+        _log.error("metrics are not served", listen=listen, why=error.strerror)
+        yield 0
+        return
+    _log.info("metrics are served", listen=listen, port=server.server_port)
+    try:
+        yield server.server_port
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()

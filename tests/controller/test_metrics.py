@@ -1,0 +1,123 @@
+"""What Prometheus is told of the controller, asked over HTTP as it would."""
+
+import asyncio
+import re
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from nodetriage.controller import config, metrics
+from nodetriage.controller.state import BreakerFacts, FleetState, NodeFacts, NodeState
+
+FACTS = metrics.Facts("1.2.3", 7, 2, 5)
+
+
+async def scrape(port: int) -> dict[str, float]:
+    """Each sample by its name and labels, as the exposition writes them."""
+    text = await asyncio.to_thread(get, port)
+    samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
+    return {s.name + "".join(f" {k}={v}" for k, v in sorted(s.labels.items())): s.value for s in samples}
+
+
+def get(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+@asynccontextmanager
+async def served(facts: metrics.Facts) -> AsyncIterator[int]:
+    async def ask() -> metrics.Facts:
+        return facts
+
+    registry = CollectorRegistry()
+    metrics.Meters(registry).stored(3, 0.004)
+    async with metrics.serving(registry, "127.0.0.1:0", ask) as port:
+        yield port
+
+
+def test_each_figure_is_what_the_controller_knows() -> None:
+    now = datetime.now(UTC)
+    nodes = {n: NodeFacts(n, NodeState.HEALTHY, now) for n in ("n1", "n2")}
+    state = FleetState(nodes=nodes, breaker=BreakerFacts(opened_at=now))
+    facts = replace(FACTS, state=state, actions={("drain", "done"): 4, ("drain", "theirs"): 1})
+
+    async def main() -> dict[str, float]:
+        async with served(facts) as port:
+            return await scrape(port)
+
+    told = asyncio.run(main())
+
+    expected = {
+        "nodetriage_build_info version=1.2.3": 1,
+        "nodetriage_agents_connected": 7,
+        "nodetriage_agents_silent": 2,
+        "nodetriage_peers_refused_total": 5,
+        "nodetriage_nodes state=Healthy": 2,
+        "nodetriage_nodes state=Lemon": 0,
+        "nodetriage_drains_held": 0,
+        "nodetriage_breaker_open": 1,
+        "nodetriage_actions kind=drain status=done": 4,
+        "nodetriage_actions kind=drain status=theirs": 1,
+        "nodetriage_events_stored_total": 3,
+        "nodetriage_ack_seconds_count": 1,
+        "nodetriage_ack_seconds_bucket le=0.005": 1,
+        "nodetriage_ack_seconds_bucket le=0.002": 0,
+    }
+    assert {name: told.get(name) for name in expected} == expected
+
+
+def test_promtool_finds_nothing_to_complain_of() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is in Debian's package prometheus")
+
+    async def main() -> str:
+        async with served(replace(FACTS, actions={("drain", "done"): 1})) as port:
+            return await asyncio.to_thread(get, port)
+
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=asyncio.run(main()), capture_output=True, text=True, timeout=30
+    )
+
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_a_loop_that_stands_still_fails_the_scrape() -> None:
+    async def ask() -> metrics.Facts:
+        return FACTS
+
+    loop = asyncio.new_event_loop()  # which nobody runs
+    try:
+        with pytest.raises(TimeoutError):
+            metrics.asking(loop, ask, limit_s=0.05)()
+    finally:
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def test_a_port_that_is_taken_is_said_and_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> int:
+        async def ask() -> metrics.Facts:
+            return FACTS
+
+        async with served(FACTS) as port, metrics.serving(CollectorRegistry(), f"127.0.0.1:{port}", ask) as second:
+            return int(second)
+
+    assert asyncio.run(main()) == 0
+    assert "metrics are not served" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7444", "10.0.0.1:7444", "7444", "127.0.0.1:http", "unix:/run/x"])
+def test_only_a_port_of_this_machine_is_taken(listen: str, tmp_path: Path) -> None:
+    (tmp_path / "controller.toml").write_text(f'[metrics]\nlisten = "{listen}"\n')
+
+    with pytest.raises(config.ConfigError, match=re.escape(repr(listen))):
+        config.load(tmp_path / "controller.toml")
