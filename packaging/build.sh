@@ -1,0 +1,121 @@
+#!/bin/bash
+# build.sh [--revision N] [--out DIR] [PACKAGE...] makes a .deb and a .rpm of each package (both, unless named), a wheel and
+# an sdist in dist/ or DIR, from .venv as `make setup` left it: nothing is downloaded. FORMATS="deb rpm" chooses.
+# They are for the distribution's Python that .venv was made with (PYTHON=/usr/bin/python3.12 make setup, for another).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+revision=1 out=dist formats=${FORMATS:-deb rpm}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --revision) revision=$2 && shift 2 ;;
+    --out) out=$2 && shift 2 ;;
+    *) break ;;
+    esac
+done
+[ $# -gt 0 ] || set -- nodetriage nodetriage-controller
+say() { echo "build: $*" >&2; }
+
+python=.venv/bin/python
+interpreter=$($python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+case $(readlink -f $python) in
+/usr/bin/$interpreter) ;;
+*) say "$(readlink -f $python) is not the distribution's; remove .venv, then PYTHON=/usr/bin/$interpreter make setup" && exit 1 ;;
+esac
+# All times in the packages; the same source makes the same files.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y pyproject.toml)}
+export SOURCE_DATE_EPOCH
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+.venv/bin/hatchling build -t wheel -t sdist -d "$work/python" >/dev/null
+wheel=$(echo "$work"/python/*.whl)
+cp "$work"/python/* "$out/"
+version=$(basename "$wheel" | cut -d- -f2 | sed -E 's/\.?(dev|a|b|rc)/~\1/') # a version before the release sorts before it
+
+describe() {
+    about="It looks at GPUs, fabric, memory, disks and mounts, as it happens, and tells a controller."
+    case $1 in
+    nodetriage)
+        command=nodetriage unit=nodetriage-agent.service state="/var/lib/nodetriage /run/nodetriage"
+        conf_d=/etc/nodetriage/conf.d suggests="smartmontools, nvme-cli, ipmitool, munge"
+        summary="finds hardware and system faults on GPU nodes (agent)"
+        ;;
+    nodetriage-controller)
+        command=nodetriagectl unit=nodetriage-controller.service state=/var/lib/nodetriage-controller
+        conf_d=/etc/nodetriage/controller.d suggests="slurm-client, munge, postgresql"
+        summary="decides what a fault of a GPU node costs, and acts through Slurm (controller)"
+        about="It keeps what the agents find, drains nodes, requeues their jobs and answers questions about the history."
+        ;;
+    *) say "no package $1" && exit 1 ;;
+    esac
+}
+
+# lay PACKAGE ROOT: all files as they will be on a machine.
+lay() {
+    umask 022
+    $python packaging/environment.py "$1" "$wheel" "$2"
+    $python packaging/command_pages.py "$command" "$2"
+    mkdir -p "$2/usr/bin" "$2$conf_d" "$2/usr/share/doc/$1"
+    ln -s "/opt/$1/bin/$command" "$2/usr/bin/$command"
+    install -D -m 644 "systemd/$unit" "$2/usr/lib/systemd/system/$unit"
+    cp -r docs/*.md "$2/usr/share/doc/$1/"
+    install -m 644 LICENSE "$2/usr/share/doc/$1/copyright"
+    gzip -9n <CHANGELOG.md >"$2/usr/share/doc/$1/changelog.gz"
+    if [ "$1" = nodetriage ]; then
+        install -m 644 packaging/etc/agent.toml "$2/etc/nodetriage/"
+        install -D -m 644 systemd/nodetriage-agent.tmpfiles "$2/usr/lib/tmpfiles.d/$1.conf"
+        mkdir -p "$2/usr/libexec/nodetriage" "$2/usr/share/nodetriage"
+        cc -O2 -Wall -Wextra -o "$2/usr/libexec/nodetriage/nodetriage-hook" packaging/slurm/nodetriage-hook.c
+        cp -r packaging/slurm "$2/usr/share/nodetriage/slurm"
+        rm "$2/usr/share/nodetriage/slurm/nodetriage-hook.c"
+        chmod 755 "$2"/usr/share/nodetriage/slurm/*.d/* "$2/usr/share/nodetriage/slurm/healthcheck"
+    else
+        install -m 644 packaging/etc/controller.toml packaging/etc/policy.toml "$2/etc/nodetriage/"
+    fi
+}
+
+fill() { # TEMPLATE PACKAGE ROOT
+    sed -e "s|@PACKAGE@|$2|g; s|@VERSION@|$version|g; s|@REVISION@|$revision|g; s|@PYTHON@|$interpreter|g" \
+        -e "s|@UNIT@|$unit|g; s|@STATE@|$state|g; s|@CONF_D@|$conf_d|g; s|@SUMMARY@|$summary|g; s|@ABOUT@|$about|g" \
+        -e "s|@SUGGESTS@|$suggests|g; s|@ROOT@|$3|g; s|@FILES@|$work/$2.files|g" \
+        -e "s|@SIZE_KIB@|$(du -sk "$3" | cut -f1)|g; s|@ARCHITECTURE@|$(dpkg --print-architecture 2>/dev/null)|g" "$1"
+}
+
+make_deb() {
+    control=$work/$1.deb && mkdir "$control"
+    for part in packaging/deb/*.in; do fill "$part" "$1" "$2" >"$control/$(basename "$part" .in)"; done
+    chmod 755 "$control"/p*
+    (cd "$2" && find etc -type f -printf '/%p\n') >"$control/conffiles"
+    mv "$control" "$2/DEBIAN"
+    # zstd: xz takes minutes for the controller. dpkg of Debian 12 and Ubuntu 22.04 reads it.
+    dpkg-deb --root-owner-group -Zzstd -z${ZSTD_LEVEL:-9} --build "$2" \
+        "$out/$1_$version-${revision}_$(dpkg --print-architecture).deb" >/dev/null
+    rm -r "$2/DEBIAN"
+}
+
+make_rpm() {
+    (
+        cd "$2"
+        find etc -type f -printf '%%config(noreplace) /%p\n'
+        find etc/nodetriage -type d -printf '%%dir /%p\n'
+        echo "/opt/$1"
+        find usr ! -type d ! -path 'usr/share/doc/*' -printf '/%p\n' | sed 's|\(/usr/share/man/.*\)|%doc \1|'
+        echo "%doc /usr/share/doc/$1"
+        [ "$1" != nodetriage ] || printf '%%dir %s\n' /usr/libexec/nodetriage /usr/share/nodetriage
+    ) >"$work/$1.files"
+    fill packaging/rpm/package.spec.in "$1" "$2" >"$work/$1.spec"
+    rpmbuild --quiet -bb --define "_topdir $work/rpm" --define "_rpmdir $out" --define "use_source_date_epoch_as_buildtime 1" \
+        --define "_buildhost localhost" --define "_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm" "$work/$1.spec"
+}
+
+for package; do
+    describe "$package"
+    root=$work/$package
+    lay "$package" "$root"
+    find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+    for format in $formats; do "make_$format" "$package" "$root"; done
+    say "$package $version-$revision for $interpreter: $(du -sh "$root" | cut -f1) installed"
+done
+ls -l "$out" >&2

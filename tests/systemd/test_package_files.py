@@ -1,0 +1,147 @@
+"""What is in the packages, without installing them."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from package_build import ROOT, only
+
+UNIT = "/usr/lib/systemd/system/nodetriage-agent.service"
+EXPECTED = (
+    "/etc/nodetriage/agent.toml",
+    "/opt/nodetriage/bin/nodetriage",
+    "/opt/nodetriage/bin/python",
+    "/usr/bin/nodetriage",
+    "/usr/lib/tmpfiles.d/nodetriage.conf",
+    "/usr/libexec/nodetriage/nodetriage-hook",
+    "/usr/share/bash-completion/completions/nodetriage",
+    "/usr/share/doc/nodetriage/operate.md",
+    "/usr/share/man/man1/nodetriage.1.gz",
+    "/usr/share/nodetriage/slurm/prolog.d/50-nodetriage",
+    UNIT,
+)
+
+
+def told(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+@pytest.fixture(scope="module")
+def first(agent_packages: tuple[Path, Path]) -> Path:
+    return agent_packages[0]
+
+
+@pytest.fixture(scope="module")
+def in_deb(first: Path) -> dict[str, str]:
+    """Mode of each file and link by its path."""
+    lines = [line.split(maxsplit=5) for line in told("dpkg-deb", "--contents", str(only(first, "*.deb"))).splitlines()]
+    return {f[5].partition(" -> ")[0].removeprefix("."): f[0] for f in lines if not f[0].startswith("d")}
+
+
+@pytest.fixture(scope="module")
+def unpacked(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    told("dpkg-deb", "--extract", str(only(first, "*.deb")), str(folder))
+    return folder
+
+
+def test_both_formats_hold_what_a_node_needs_and_the_same_files(first: Path, in_deb: dict[str, str]) -> None:
+    rpm = str(only(first, "*.rpm"))
+    # An rpm lists folders of its own as well, with a mode that begins with d.
+    modes = dict(reversed(line.split()) for line in told("rpm", "-qp", "--qf", "[%{FILEMODES:perms} %{FILENAMES}\n]", rpm).splitlines())  # fmt: skip  # noqa: E501
+    in_rpm = {path for path, mode in modes.items() if not mode.startswith("d")}
+
+    assert set(EXPECTED) <= in_rpm
+    assert in_rpm == in_deb.keys()
+
+
+def test_settings_are_kept_on_an_upgrade_in_both_formats(first: Path) -> None:
+    conffiles = told("dpkg-deb", "--info", str(only(first, "*.deb")), "conffiles").split()
+
+    assert conffiles == ["/etc/nodetriage/agent.toml"]
+    assert told("rpm", "-qpc", str(only(first, "*.rpm"))).split() == conffiles
+
+
+def test_both_ask_for_the_python_that_they_were_made_for(first: Path, in_deb: dict[str, str]) -> None:
+    (version,) = {m[1] for path in in_deb if (m := re.match(r"/opt/nodetriage/lib/python(3\.\d+)/", path))}
+
+    assert f"python{version}," in told("dpkg-deb", "--field", str(only(first, "*.deb")), "Depends")
+    assert f"/usr/bin/python{version}" in told("rpm", "-qpR", str(only(first, "*.rpm"))).split()
+
+
+def test_nothing_can_be_written_by_anyone_but_root_and_nothing_is_setuid(in_deb: dict[str, str]) -> None:
+    open_to_all = [p for p, mode in in_deb.items() if not mode.startswith("l") and ("w" in mode[4:] or "s" in mode)]
+
+    assert not open_to_all
+
+
+def test_no_file_knows_where_it_was_built(unpacked: Path) -> None:
+    found = subprocess.run(["grep", "-rlaF", f"{ROOT}/", str(unpacked)], capture_output=True, text=True, timeout=60)
+
+    assert found.stdout == ""
+
+
+def test_a_node_gets_neither_the_controller_nor_its_libraries(in_deb: dict[str, str], first: Path) -> None:
+    heavy = ("/nodetriage/controller/", "/nodetriage/analysis/", "/sqlalchemy/", "/scipy/", "/polars/")
+
+    assert not [p for p in in_deb if any(h in p for h in heavy)]
+    assert only(first, "*.deb").stat().st_size < 20 << 20
+
+
+def test_the_same_source_makes_the_same_package(agent_packages: tuple[Path, Path]) -> None:
+    data = [
+        subprocess.run(["dpkg-deb", "--fsys-tarfile", str(only(f, "*.deb"))], check=True, capture_output=True).stdout
+        for f in agent_packages
+    ]
+
+    assert data[0] == data[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (("nodetriage", "ch"), {"check"}),
+        (("nodetriage", "check", "--ro"), {"--root"}),
+        (("nodetriage", "slurm", ""), {"doctor"}),
+    ],
+)
+def test_bash_completes_verbs_and_options(unpacked: Path, typed: tuple[str, ...], offered: set[str]) -> None:
+    script = unpacked / "usr/share/bash-completion/completions/nodetriage"
+    words = " ".join(f"'{w}'" for w in typed)
+    run = f'. {script}; COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _nodetriage; echo "${{COMPREPLY[@]}}"'
+
+    assert set(told("bash", "-c", run).split()) == offered
+
+
+def test_the_manual_page_has_every_verb(unpacked: Path) -> None:
+    page = told("gzip", "-dc", str(unpacked / "usr/share/man/man1/nodetriage.1.gz")).replace("\\-", "-")
+    verbs = re.findall(r"^### `(nodetriage \S+)`", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
+
+    assert len(verbs) > 5
+    assert not [v for v in verbs if f".SS {v}" not in page]
+
+
+@pytest.mark.parametrize(("unit", "exposure"), [("agent", 4.3), ("controller", 2.1)])
+def test_the_units_are_well_formed_and_as_closed_as_the_documentation_says(
+    unit: str, exposure: float, tmp_path: Path
+) -> None:
+    file = ROOT / f"systemd/nodetriage-{unit}.service"
+    for program in re.findall(r"^Exec\w+=(\S+)", file.read_text(), re.MULTILINE):
+        (tmp_path / program.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / program.lstrip("/")).touch(0o755)
+    there = tmp_path / f"usr/lib/systemd/system/{file.name}"
+    there.parent.mkdir(parents=True)
+    there.write_bytes(file.read_bytes())
+
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", f"--root={tmp_path}", file.name],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    score = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={exposure * 10:.0f}", str(file)],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+
+    assert file.name not in verified.stderr, verified.stderr
+    assert score.returncode == 0, score.stdout[-300:]
