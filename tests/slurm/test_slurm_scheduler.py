@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 
 import pytest
 from controller_once import Controller, log_of, submit_running
@@ -99,6 +100,12 @@ def test_a_node_that_slurm_holds_down_stays_down_after_our_undrain(slurm_cluster
     slurm_cluster.run("scontrol", "update", "nodename=n3", "state=down", "reason=nodetriage: x y [incident i-1]")
     asyncio.run(slurm.undrain("n3"))
     assert "DOWN" in slurm_cluster.flags("n3")
+
+
+def test_by_what_address_and_name_slurm_reaches_a_node_is_known(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
+    assert asyncio.run(slurm.hosts()) == {
+        n: ("127.0.0.1", socket.gethostname().partition(".")[0]) for n in slurm_cluster.nodes
+    }
 
 
 def test_the_jobs_of_a_node_are_seen_as_an_operator_writes_them(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
