@@ -34,7 +34,8 @@ RULES = (
 class Policy:
     """What each is worth; devices in `ignore` are not judged."""
 
-    ignore: tuple[str, ...] = ("fd*", "sr*", "nbd*")  # shell patterns of the kernel's names
+    # Shell patterns of the kernel's names. Behind a loop device is a file, often a container's image on a file server.
+    ignore: tuple[str, ...] = ("loop*", "nbd*", "fd*", "sr*", "ram*", "zram*")
     io_error: Severity = Severity.LOW
     disk_reset: Severity = Severity.LOW
     disk_lost: Severity = Severity.HIGH
