@@ -112,7 +112,7 @@ CHECK = Check(
         "ib_link_narrow", "ib_link_flapping", "ib_counter_saturated",
     ),
     worker="fabric",
-    every_s=30,
+    every_s=60,
     timeout_s=5,
     remember=remember,
     wakes_on=("udev:infiniband",),
