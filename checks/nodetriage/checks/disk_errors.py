@@ -34,8 +34,7 @@ RULES = (
 class Policy:
     """What each is worth; devices in `ignore` are not judged."""
 
-    # Shell patterns of the kernel's names. Behind a loop device is a file, often a container's image on a file server.
-    ignore: tuple[str, ...] = ("loop*", "nbd*", "fd*", "sr*", "ram*", "zram*")
+    ignore: tuple[str, ...] = ("loop*", "nbd*", "fd*", "sr*", "ram*", "zram*")  # patterns: files and media of users
     io_error: Severity = Severity.LOW
     disk_reset: Severity = Severity.LOW
     disk_lost: Severity = Severity.HIGH
