@@ -113,6 +113,20 @@ def test_watching_takes_a_reader_or_an_operator(tmp_path: Path, site: Site) -> N
     run(main)
 
 
+def test_a_watcher_who_is_denied_hears_no_more(tmp_path: Path, site: Site) -> None:
+    async def main() -> None:
+        own = site.credentials(Role.READER, "bob")
+        async with secure_serving(tmp_path, site) as (server, _, target), secure_channel(target, own) as opened:
+            call = health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest(follow=True))
+            await call.initial_metadata()
+            assert server.door.deny(("alice",)) == 0
+            assert server.door.deny(("bob",)) == 1
+            code, why = await ended(call)
+            assert (code, "reader bob (by certificate) is on the list" in why) == (UNKNOWN, True), why
+
+    run(main)
+
+
 class Records:
     """A store that only remembers that it was written to."""
 

@@ -33,6 +33,7 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside: the controller is on this side of it
 )
 
 

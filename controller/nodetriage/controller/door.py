@@ -46,6 +46,27 @@ class Door:
             self.refusals.tell(context.peer(), error.code.name, error.reason)
             raise
 
+    @asynccontextmanager
+    async def while_good(self, identity: Identity) -> AsyncIterator[None]:
+        """Raises Refused in the middle of what is done within, when the identity is no longer good."""
+        reasons: list[Refused] = []
+        try:
+            async with asyncio.timeout(None) as limit:
+
+                def end(why: Refused) -> None:
+                    reasons.append(why)
+                    limit.reschedule(asyncio.get_running_loop().time())
+
+                leave = self.guard(identity, end)
+                try:
+                    yield
+                finally:
+                    leave()
+        except TimeoutError:
+            if reasons:
+                raise reasons[0] from None
+            raise
+
     def guard(self, identity: Identity, end: Callable[[Refused], None]) -> Callable[[], None]:
         """Calls `end` when the identity is no longer good; returns how to stop that."""
         key = object()

@@ -153,7 +153,7 @@ class NodeHealthServer:
 
     async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
         try:
-            async with self.door.entered(context) as identity:
+            async with self.door.entered(context) as identity, self.door.while_good(identity):
                 may_watch(identity)
                 admit_watch(request := _parse(health_pb2.WatchRequest, raw))
                 async with contextlib.aclosing(self._watched(request, context)) as found:
