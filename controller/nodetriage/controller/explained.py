@@ -36,6 +36,8 @@ def explain(
     steps.append(f"severity {severity.name.lower()}{' (usual; the check decides)' if known else ''}")
     steps += _rules(policy, fault, severity, partitions, profile)
     steps += _waits(policy, fault, rule)
+    if policy.shadow.checks and rule.action.drains and not check:
+        steps.append(f"only said where one of these checks reports it: {', '.join(policy.shadow.checks)}")
     action, why = rule.action, policy.untrusted(check, fault)
     if action.drains and why:
         steps.append(f"only said: {why}")
