@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodetriage.agent.event import Unnumbered
-from nodetriage.agent.journal import StateInUse, lock
+from nodetriage.agent.held import StateInUse, lock
 from nodetriage.agent.spool import OVERHEAD_BYTES, SeqRange, Spool
 
 BOOT = "boot-1"
@@ -220,7 +220,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting needs root")
     folder = tmp_path / "small"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", folder], check=True)
+    with (tmp_path / "small.img").open("wb") as image:
+        image.truncate(768 << 10)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", tmp_path / "small.img"], check=True)
+    subprocess.run(["mount", "-o", "loop", tmp_path / "small.img", folder], check=True)
     try:
         yield folder
     finally:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import condition, config, event, hooks, journal, own, requests, verdict, worker
+from nodetriage.agent import condition, config, event, held, hooks, own, requests, verdict, worker
 from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
 from nodetriage.agent.expected import with_profile
@@ -50,8 +50,8 @@ def run(settings: AgentSettings, catalogue: str = CATALOGUE) -> int:
     be used. Raises ConfigError where the node could not show who it is."""
     identify = identify_by(settings)
     try:
-        held = journal.lock(settings.agent.state_dir)
-    except journal.StateInUse as error:
+        held_fd = held.hold(settings.agent.state_dir, settings.agent.run_dir)
+    except held.StateInUse as error:
         sys.stderr.write(f"nodetriage agent: {error}\n")
         return EXIT_REFUSED
     except OSError as error:
@@ -61,7 +61,7 @@ def run(settings: AgentSettings, catalogue: str = CATALOGUE) -> int:
     try:
         return asyncio.run(Daemon(settings, catalogue, identify).run())
     finally:
-        os.close(held)
+        os.close(held_fd)
         lines.drain(LOG_LIMIT_S)
 
 
@@ -83,7 +83,9 @@ class Daemon:
         self._reload = asyncio.Event()
         agent = settings.agent
         self.node = Node(config.node_name(agent.node), self._boot_id, version("nodetriage"), settings.profile.name)
-        self._spool = Spool(agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._durable)
+        self._spool = Spool(
+            agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._durable, self._judge_self
+        )
         self._workers = Workers(setup_from(settings), catalogue, self._free)
         self._stream = Stream(
             settings.controller.addresses,

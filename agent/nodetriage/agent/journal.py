@@ -5,8 +5,6 @@ Transactions that hold events are synchronous=FULL, the others NORMAL (docs/deci
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import sqlite3
 import threading
 import time
@@ -25,10 +23,6 @@ CREATE TABLE IF NOT EXISTS event (
   body BLOB NOT NULL, routine INTEGER NOT NULL, UNIQUE (boot_id, seq)) STRICT;
 CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 """
-
-
-class StateInUse(Exception):
-    """Another agent holds the state directory; the text is one line for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +54,10 @@ class Kept:
     values: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def lock(folder: Path) -> int:
-    """Takes the state directory for this process until it ends. Raises StateInUse, OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(fd)
-        raise StateInUse(f"{folder}: in use by another agent (pid {holder}); give this one its own state_dir") from None
-    with contextlib.suppress(OSError):  # the number is a courtesy: a full disk must not stop the agent
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
-
-
 class Journal:
-    """All three run in the event loop: `snapshot` gives all that should be on disk, `committed` hears which rows are,
-    `adopt` gets what an earlier run left where that could be read only later than at the start.
+    """All four run in the event loop: `snapshot` gives all that should be on disk, `committed` hears which rows are,
+    `adopt` gets what an earlier run left where that could be read only later than at the start, `failed` is told that
+    there is new `trouble`.
     """
 
     def __init__(
@@ -87,6 +66,7 @@ class Journal:
         snapshot: Callable[[], Write],
         committed: Callable[[tuple[Row, ...]], None],
         adopt: Callable[[Kept], None],
+        failed: Callable[[], None],
     ) -> None:
         self.trouble = ""
         self.set_aside = ""
@@ -94,6 +74,7 @@ class Journal:
         self._snapshot = snapshot
         self._committed = committed
         self._adopt = adopt
+        self._tell_failed = failed
         self._read = False  # what an earlier run left
         self._late: Kept | None = None
         self._db: sqlite3.Connection | None = None
@@ -286,13 +267,16 @@ class Journal:
         self.trouble = f"{self._path.name} was corrupt ({error}); it is kept as {aside.name}"
 
     def _fail(self, error: Exception) -> None:
-        self.trouble = f"{self._path}: {error}"
+        was, self.trouble = self.trouble, f"{self._path}: {error}"
         self._failed_s = time.monotonic()
         self._behind = True
         if self._db:  # a connection that has met a full or read-only disk is not worth keeping
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
+        if self._loop and not was:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._tell_failed)
 
 
 def _is_corrupt(error: sqlite3.DatabaseError) -> bool:

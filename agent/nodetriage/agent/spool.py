@@ -49,13 +49,21 @@ class Dropped:
 
 
 class Spool:
-    """Owned by the event loop. `on_durable` is called there after each commit."""
+    """Owned by the event loop, where `on_durable` is called after each commit, `on_trouble` when they begin to fail."""
 
-    def __init__(self, folder: Path, boot_id: str, max_bytes: int, on_durable: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        boot_id: str,
+        max_bytes: int,
+        on_durable: Callable[[], None],
+        on_trouble: Callable[[], None] = lambda: None,
+    ) -> None:
         self._boot_id = boot_id
         self._max_bytes = max_bytes
         self._on_durable = on_durable
-        self._journal = Journal(folder / "spool.sqlite", self._snapshot, self._committed, self._adopt)
+        path = folder / "spool.sqlite"
+        self._journal = Journal(path, self._snapshot, self._committed, self._adopt, on_trouble)
         self._events: list[Stored] = []  # oldest first: earlier boots, then this one by seq
         self._bytes = 0
         self._next_seq = 1
