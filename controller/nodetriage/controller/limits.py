@@ -16,7 +16,7 @@ class AdmissionSettings:
     max_events_per_batch: int = 1_000
     events_per_s_per_node: float = 1_000.0  # sustained; above it the node is slowed down
     burst_events_per_node: int = 5_000  # beyond the rate, before that
-    handshake_within_s: float = 10.0  # TLS and HTTP/2, of connecting
+    handshake_within_s: float = 20.0  # TLS and HTTP/2, of connecting; many nodes may come back at once
     hello_within_s: float = 10.0  # of opening the stream
     idle_connection_s: float = 60.0  # without any stream, before it is closed
 
