@@ -118,10 +118,11 @@ def test_a_restarted_brain_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
 
 def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
-    slurm.down = True
 
     async def main() -> None:
         async with running(tmp_path, slurm) as controller:
+            await until(lambda: controller.brain.state.sizes)  # nothing is tried before the first look
+            slurm.down = True
             await controller.tell("n1")
             await until(lambda: controller.status("n1") == "asked")
             await controller.tell("n2")
