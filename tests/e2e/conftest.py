@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from fleet import NO_BRAKE, Fleet
+from postgres import postgres_server, postgres_url
 from slurm_cluster import SlurmCluster, missing
+
+__all__ = ["postgres_server", "postgres_url"]
 
 
 @pytest.fixture(scope="session")

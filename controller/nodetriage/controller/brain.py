@@ -88,7 +88,7 @@ class Brain:
         self._recorder = inputs.Recorder()
         self._snapshot_at: datetime | None = None
         self._looker = Looker(self, scheduler, tick_s, scan_s, places)
-        self._performer = Performer(self, scheduler, tick_s, self._looker.wake, self._looker.looked)
+        self._performer = Performer(self, scheduler, tick_s, self._looker.wake, self._looker.first_look)
 
     @property
     def state(self) -> FleetState:

@@ -21,6 +21,7 @@ OWN = (
     "nodetriage.controller.cli_operator",
     "nodetriage.controller.cli_policy",
     "nodetriage.controller.cli_pki",
+    "nodetriage.controller.cli_database",
     "nodetriage.controller.cli_config",
 )
 FURTHER = ("nodetriage.analysis.cli",)

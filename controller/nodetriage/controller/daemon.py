@@ -23,6 +23,7 @@ from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.database import open_database
 from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.handshakes import overhear
+from nodetriage.controller.leader import Fence, leading
 from nodetriage.controller.operator import OperatorListener, OperatorService
 from nodetriage.controller.proofs import new_proof
 from nodetriage.controller.server import NodeHealthServer, ServerSettings
@@ -47,9 +48,15 @@ def run(path: Path) -> int:
     lines = log.set_up(out=os.fdopen(os.dup(2), "w", buffering=1, errors="replace"))
     try:
         with _only_one(settings.controller.state_dir):
-            return asyncio.run(Daemon(path, settings).run())
+            return asyncio.run(_lead(path, settings))
     finally:
         lines.drain(LOG_LIMIT_S)
+
+
+async def _lead(path: Path, settings: ControllerSettings) -> int:
+    """Stands by while another controller on the same PostgreSQL leads; runs once none does."""
+    async with leading(settings.database_url, Notify()) as fence:
+        return await Daemon(path, settings, fence).run()
 
 
 def _allow_connections() -> None:
@@ -83,12 +90,13 @@ def _only_one(folder: Path) -> Iterator[None]:
 class Daemon:
     """Wires the parts together; decides nothing."""
 
-    def __init__(self, path: Path, settings: ControllerSettings) -> None:
+    def __init__(self, path: Path, settings: ControllerSettings, fence: Fence | None = None) -> None:
         self._path, self._settings = path, settings
         self._notify = Notify()
         self._stop = asyncio.Event()
         self._registry = CollectorRegistry()
         self._store = metrics.MeteredStore(open_database(settings.database_url), metrics.Meters(self._registry))
+        self._store.fence = fence
         self._freshness = Freshness(monotonic())
         serving = ServerSettings(
             settings.controller.listen,

@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -13,6 +13,10 @@ from nodetriage.controller import schema
 
 class NoDatabase(Exception):
     """There is nothing to read yet; the text says where it was looked for."""
+
+
+class WrongRevision(ConfigError):
+    """The tables are not those that this controller knows; the text says what to run."""
 
 
 class StoreError(Exception):
@@ -71,8 +75,36 @@ def _tune_writer(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> 
 
 
 def create_tables(engine: Engine) -> None:
-    """Makes what is missing. Raises SQLAlchemyError where the database cannot be reached or written."""
-    schema.metadata.create_all(engine)
+    """Makes the tables in an empty database; leaves one of this very revision as it is.
+
+    Raises WrongRevision where the database is older or newer, SQLAlchemyError where it cannot be reached or written.
+    """
+    with engine.begin() as connection:
+        found = revision(connection)
+        if found == schema.REVISION:
+            return
+        if found or has_tables(connection):
+            raise WrongRevision(_not_ours(engine, found))
+        schema.metadata.create_all(connection)
+        # The revisions one after the other lead to the same (a test compares them); this is quicker.
+        schema.alembic_version.create(connection, checkfirst=True)
+        connection.execute(schema.alembic_version.insert().values(version_num=schema.REVISION))
+
+
+def revision(connection: Connection) -> str:
+    """Which revision the tables are at; "" where there are none, or were none by a revision."""
+    if not inspect(connection).has_table(schema.alembic_version.name):
+        return ""
+    return str(connection.scalar(select(schema.alembic_version.c.version_num)) or "")
+
+
+def _not_ours(engine: Engine, found: str) -> str:
+    where = engine.url.render_as_string(hide_password=True)
+    is_at = f"at revision {found}" if found else "at no revision"
+    return (
+        f"{where}: the tables are {is_at}, this controller needs {schema.REVISION}: run `nodetriagectl database "
+        "upgrade` where they are older; where they are newer, this nodetriage is too old for them"
+    )
 
 
 def has_tables(connection: Connection) -> bool:

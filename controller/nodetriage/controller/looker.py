@@ -51,7 +51,7 @@ class Looker:
         self._done_reading = asyncio.Event()
         self._nodes: dict[str, int] = {}  # whose jobs are to be read, each with the event that asked for it
         self._asked = asyncio.Event()
-        self.looked = asyncio.Event()  # all nodes were read at least once, and the brain was told
+        self.first_look = asyncio.Event()  # all nodes were read at least once, and the brain was told
 
     def wake(self) -> None:
         self._wanted.set()
@@ -80,11 +80,11 @@ class Looker:
             self._is_reading, read_at = True, self._mind.now()
             try:
                 if shared is None or turn % TOPOLOGY_EVERY == 0:
-                    shared = merged(await self._scheduler.topology(), self._places)
+                    shared = await self._shared() or shared
                 nodes, reserved = await self._scheduler.nodes(), await self._scheduler.reservations()
-                seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared)
+                seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared or self._places)
                 await self._mind.post(seen)
-                self.looked.set()
+                self.first_look.set()
                 await self._tell_lost(seen)
             except SchedulerError as error:
                 log.warning("scheduler not read", why=str(error))
@@ -98,6 +98,14 @@ class Looker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._scan_s):
                     await self._wanted.wait()
+
+    async def _shared(self) -> Places | None:
+        """None where the scheduler's topology cannot be read: that must not keep its nodes from being read."""
+        try:
+            return merged(await self._scheduler.topology(), self._places)
+        except SchedulerError as error:
+            log.warning("topology not read", why=str(error))
+            return None
 
     async def _tell_lost(self, seen: SchedulerSeen) -> None:
         now_us = ledger.to_us(self._mind.now())

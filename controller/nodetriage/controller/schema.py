@@ -13,6 +13,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+# What the tables below are at, by migrations/versions: the newest revision there.
+REVISION = "0001"
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(column_0_label)s",
@@ -193,4 +196,21 @@ job_hits = Table(
     Column("node", String, nullable=False),
     Column("at_us", BigInteger, nullable=False),
     Column("document", LargeBinary, nullable=False),  # JSON of scheduler.JobView
+)
+
+# Who of several controllers on one PostgreSQL leads. A write by one of an older epoch is refused.
+leader = Table(
+    "leader",
+    metadata,
+    Column("id", Integer, primary_key=True),  # 1: there is one
+    Column("epoch", BigInteger, nullable=False),  # grows by one with each new leader
+    Column("holder", String, nullable=False),  # its host and process id
+    Column("since_us", BigInteger, nullable=False),
+)
+
+# The revision of these tables, as Alembic keeps it.
+alembic_version = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), primary_key=True),
 )

@@ -89,6 +89,7 @@ class Store:
         self._listeners: list[Callable[[int], None]] = []
         self._closed = False
         self.newest_id = 0  # cursor of the last event on disk
+        self.fence: Callable[[Connection], None] | None = None  # begins each transaction; raises where we may not write
 
     async def open(self) -> None:
         """Makes missing tables and starts the writer. Raises StoreError where the database cannot be used."""
@@ -202,6 +203,8 @@ class Store:
     def _attempt(self, work: Callable[[Connection], Any]) -> tuple[Any, Exception | None]:
         try:
             with self._engine.begin() as connection:
+                if self.fence is not None:
+                    self.fence(connection)
                 return work(connection), None
         except Exception as error:  # noqa: BLE001 the writer's boundary: the caller gets it, the thread goes on
             return None, error

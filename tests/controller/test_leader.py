@@ -1,0 +1,97 @@
+"""Of two controllers on one PostgreSQL one leads, and one that was deposed can write nothing."""
+
+import asyncio
+
+import psycopg
+import pytest
+from sqlalchemy import func, make_url, select
+
+from nodetriage.controller import schema
+from nodetriage.controller.database import open_database
+from nodetriage.controller.leader import Deposed, Leadership
+from nodetriage.controller.rows import Hello
+from nodetriage.controller.store import Store
+from nodetriage.service.notify import Notify
+
+LIMIT_S = 20
+
+
+def leadership(url: str) -> Leadership:
+    return Leadership(make_url(url).set(drivername="postgresql+psycopg"))
+
+
+def end_sessions_that_hold_the_lock(url: str) -> None:
+    """As a failover of PostgreSQL does, or an administrator."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND database = "
+            "(SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+
+
+def test_the_second_waits_for_the_first_and_is_of_a_later_epoch(postgres_url: str) -> None:
+    async def play() -> None:
+        first, second = leadership(postgres_url), leadership(postgres_url)
+        async with asyncio.timeout(LIMIT_S):
+            await first.take(Notify({}))
+            waiting = asyncio.create_task(second.take(Notify({})))
+            while not second.waits_for:  # noqa: ASYNC110 the product needs no event for this
+                await asyncio.sleep(0.01)
+            assert not waiting.done()
+            assert "pid" in second.waits_for
+            first.release()
+            await waiting
+        assert (first.epoch, second.epoch) == (1, 2)
+        second.release()
+
+    asyncio.run(play())
+
+
+def test_one_that_lost_its_lock_learns_it_and_can_write_nothing_once_another_leads(postgres_url: str) -> None:
+    hello = Hello(node="n1", boot_id="b", agent_version="1", profile="")
+
+    async def play() -> None:
+        old, new = leadership(postgres_url), leadership(postgres_url)
+        await old.take(Notify({}))
+        store = Store(open_database(postgres_url))
+        store.fence = old.fence
+        await store.open()
+        await store.record_hello(hello, 1)
+        end_sessions_that_hold_the_lock(postgres_url)
+        async with asyncio.timeout(LIMIT_S):
+            await new.take(Notify({}))
+            assert await old.until_lost()
+        writes = (
+            store.record_hello(hello, 2),
+            store.write(lambda c: c.execute(schema.nodes.delete())),
+        )
+        for write in writes:
+            with pytest.raises(Deposed, match="epoch 2 began, this controller's was 1"):
+                await write
+        assert await store.read(lambda c: c.scalar(select(func.max(schema.nodes.c.last_seen_us)))) == 1
+        await store.close()
+        old.release()
+        new.release()
+
+    asyncio.run(play())
+
+
+def test_a_new_leader_waits_for_the_transaction_of_the_old_one_that_is_under_way(postgres_url: str) -> None:
+    async def play() -> None:
+        old, new = leadership(postgres_url), leadership(postgres_url)
+        await old.take(Notify({}))
+        engine = open_database(postgres_url)
+        with engine.connect() as connection, connection.begin():
+            old.fence(connection)
+            end_sessions_that_hold_the_lock(postgres_url)
+            taking = asyncio.create_task(new.take(Notify({})))
+            done, _ = await asyncio.wait([taking], timeout=0.5)
+            assert not done
+        async with asyncio.timeout(LIMIT_S):
+            await taking
+        assert new.epoch == 2
+        engine.dispose()
+        old.release()
+        new.release()
+
+    asyncio.run(play())

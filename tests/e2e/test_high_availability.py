@@ -1,0 +1,124 @@
+"""Two controllers on one PostgreSQL and a real Slurm: the leader is killed while it acts, and the other goes on."""
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from fleet import NO_BRAKE, START_LIMIT_S, Agent
+from programs import NODETRIAGECTL, Program
+from slurm_cluster import SlurmCluster, wait_until
+
+pytestmark = pytest.mark.slurm
+XID_79 = "NVRM: Xid (PCI:0000:3a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+class Pair:
+    """The controllers `a` and `b`, each with a folder of its own."""
+
+    def __init__(self, folder: Path, cluster: SlurmCluster, database: str) -> None:
+        self.folder, self.cluster, self.database = folder, cluster, database
+        self.running: dict[str, Program] = {}
+        for name in "ab":
+            (folder / name).mkdir()
+            (folder / name / "policy.toml").write_text(NO_BRAKE)
+            (folder / name / "controller.toml").write_text(
+                f'[controller]\nlisten = "{self.address(name)}"\nstate_dir = "{folder}/{name}/state"\n'
+                f'database = "{database}"\nheartbeat_every_s = 0\n'
+            )
+
+    def address(self, name: str) -> str:
+        return f"unix:{self.folder}/{name}/c.sock"
+
+    def start(self, name: str, die_at: str = "") -> None:
+        folder = self.folder / name
+        argv = (NODETRIAGECTL, "controller", "--config", str(folder / "controller.toml"))
+        self.running[name] = Program(folder / "log", *argv, env=self.cluster.env, die_at=die_at)
+
+    def log(self, name: str) -> str:
+        return (self.folder / name / "log").read_text()
+
+    def wait_for_log(self, name: str, words: str) -> None:
+        wait_until(lambda: words in self.log(name), START_LIMIT_S, f"{name} says {words!r}")
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.database) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def close(self) -> None:
+        for name, program in self.running.items():
+            if program.status is None:
+                program.kill()
+            print(f"--- controller {name} said:\n{self.log(name)[-5000:]}")
+
+
+@pytest.fixture
+def pair(folder: Path, cluster: SlurmCluster, postgres_url: str) -> Iterator[Pair]:
+    pair = Pair(folder, cluster, postgres_url)
+    try:
+        yield pair
+    finally:
+        pair.close()
+
+
+@pytest.fixture
+def agent(folder: Path, pair: Pair) -> Iterator[Agent]:
+    """It knows both controllers."""
+    agent = Agent(folder / "n1", "n1", f'{pair.address("a")}", "{pair.address("b")}')
+    try:
+        yield agent
+    finally:
+        agent.close()
+
+
+def test_the_leader_is_killed_while_it_acts_and_the_other_drains_and_requeues_once(
+    pair: Pair, agent: Agent, cluster: SlurmCluster
+) -> None:
+    slurm_log = cluster.directory / "log/slurmctld.log"
+    began = slurm_log.stat().st_size
+    job = cluster.submit("-w", "n1")
+    cluster.wait_job(job, "RUNNING")
+    pair.start("a", die_at="action.after_drain")
+    pair.wait_for_log("a", "brain started")
+    pair.start("b")
+    pair.wait_for_log("b", "standing by")
+    assert not (pair.folder / "b/c.sock").exists()
+    agent.start()
+    wait_until(lambda: agent.status()["controller"]["connected"], START_LIMIT_S, "the agent is connected to the leader")
+
+    agent.kernel_log.write(XID_79)
+
+    assert pair.running["a"].wait() == -signal.SIGKILL
+    died = time.monotonic()
+    pair.wait_for_log("b", "leading")
+    print(f"the other leads {time.monotonic() - died:.2f} s after the kill")
+    wait_until(lambda: cluster.job(job)["Restarts"] == "1", 40, "the job is requeued")
+    open_ones = "SELECT id FROM actions WHERE status IN ('pending', 'started')"
+    wait_until(lambda: not pair.rows(open_ones), 40, "nothing is left to be done")
+    assert cluster.node("n1")["Reason"].startswith("nodetriage: gpu_off_bus ")
+    assert len(re.findall("update_node: node n1 reason set to", slurm_log.read_text()[began:])) == 1
+    assert sorted(pair.rows("SELECT kind, status FROM actions WHERE kind != 'notify'")) == [
+        ("drain", "done"),
+        ("requeue", "done"),
+    ]
+    wait_until(lambda: agent.status()["controller"]["connected"], 40, "the agent found the new leader")
+    wait_until(lambda: agent.status()["spool"]["events"] == 0, 40, "every event has arrived")
+    assert pair.rows("SELECT count(*) - max(seq) FROM events WHERE node = 'n1' AND boot_id != 'controller'") == [(0,)]
+    # The first comes back and stands by.
+    pair.start("a")
+    pair.wait_for_log("a", "standing by")
+    assert pair.running["b"].status is None
+
+
+def test_a_leader_whose_lock_is_gone_ends_at_once_and_the_other_leads(pair: Pair) -> None:
+    pair.start("a")
+    pair.wait_for_log("a", "brain started")
+    pair.start("b")
+    pair.wait_for_log("b", "standing by")
+    pair.rows("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    assert pair.running["a"].wait() == 75
+    assert "leadership lost, ending at once" in pair.log("a")
+    pair.wait_for_log("b", "brain started")
