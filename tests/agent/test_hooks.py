@@ -102,6 +102,10 @@ class FakeRounds:
         self.verdict = Verdict("boot", verdicts)
         self.ran: list[str] = []
         self.answers = asyncio.Event()
+        self.behind: set[str] = set()
+
+    def is_behind(self, name: str) -> bool:
+        return name in self.behind
 
     async def run(self, name: str) -> None:
         self.ran.append(name)
@@ -142,6 +146,15 @@ def test_a_result_of_this_very_moment_serves_the_next_job_too(tmp_path: Path) ->
 
     assert desk.ask("prolog") == "0 nodetriage: ok"
     assert desk.rounds.ran == []
+
+
+def test_a_check_with_lines_of_the_kernel_log_to_judge_judges_them_first(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen(age_s=0.1)}, check()), tmp_path)
+    desk.rounds.behind.add("gpu_xid")
+    desk.rounds.answers.set()
+
+    assert desk.ask("prolog") == "0 nodetriage: ok"
+    assert desk.rounds.ran == ["gpu_xid"]
 
 
 def test_jobs_that_start_together_share_one_look(tmp_path: Path) -> None:

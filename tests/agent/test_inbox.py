@@ -36,6 +36,19 @@ def test_a_record_wakes_the_checks_whose_pattern_it_matches() -> None:
     assert inbox.take("quiet") == ()
 
 
+def test_a_check_is_waiting_from_the_record_until_it_is_judged() -> None:
+    inbox = Inbox(CHECKS, Position("b"))
+    assert not inbox.waiting("gpu_xid")
+    inbox.offer(record(1))
+    assert inbox.waiting("gpu_xid")
+    assert not inbox.waiting("fs")
+    assert not inbox.waiting("quiet")
+    inbox.take("gpu_xid")
+    assert inbox.waiting("gpu_xid")
+    inbox.judged("gpu_xid")
+    assert not inbox.waiting("gpu_xid")
+
+
 def test_after_a_restart_only_what_was_not_judged_comes_again() -> None:
     inbox = Inbox(CHECKS, Position("b"))
     inbox.offer(record(1))

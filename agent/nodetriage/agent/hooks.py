@@ -193,9 +193,14 @@ class Hooks:
         return known(rounds.checks, rounds.verdict.checks, late, self._clock(), self._settings, fail_at)
 
     async def _look(self, verb: str) -> list[str]:
-        """Runs the cheap checks; the names of those that did not answer in time. Their runs go on by themselves."""
+        """Runs the cheap checks, and those with lines of the kernel's log to judge; those that did not answer in time.
+
+        The runs go on by themselves.
+        """
         also = self._settings.epilog_checks if verb == "epilog" else ()
-        names = [n for n, c in self._rounds.checks.items() if (c.in_prolog or n in also) and not self._just_seen(n)]
+        rounds = self._rounds
+        names = [n for n, c in rounds.checks.items() if (c.in_prolog or n in also) and not self._just_seen(n)]
+        names += [n for n in rounds.checks if n not in names and rounds.is_behind(n)]
         for name in names:
             if name not in self._live:  # jobs that start together share a run
                 self._live[name] = asyncio.get_running_loop().create_task(self._run(name))

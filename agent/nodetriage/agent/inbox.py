@@ -89,6 +89,11 @@ class Inbox:
                 woken.append(name)
         return tuple(woken)
 
+    def waiting(self, check: str) -> bool:
+        """Whether there are records that the check has not judged."""
+        tray = self._trays.get(check)
+        return tray is not None and bool(tray.pending or tray.taken)
+
     def take(self, check: str) -> tuple[KernelRecord, ...]:
         """The records that the check's coming run is to judge. Follow with `judged` or `not_judged`."""
         if (tray := self._trays.get(check)) is None:

@@ -60,6 +60,12 @@ class Rounds:
     def checks(self) -> Mapping[str, Check[Any, Any]]:
         return self._checks
 
+    def is_behind(self, name: str) -> bool:
+        """Whether there are lines in the kernel's log that the check has still to judge, or that nobody brings it."""
+        if self._inbox is None:
+            return self._checks[name].kernel_pattern is not None
+        return self._inbox.waiting(name)
+
     def start(self) -> None:
         """Every check at once, then each class at its own phase, so that they do not all fall on one moment."""
         for name in self._checks:

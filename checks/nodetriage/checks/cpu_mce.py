@@ -70,5 +70,4 @@ CHECK = Check(
     faults=("cpu_uncorrected", "mem_uncorrected", "cpu_corrected", "cpu_throttled"),
     remember=nothing,
     kernel_pattern=pattern(RULES),
-    in_prolog=True,
 )

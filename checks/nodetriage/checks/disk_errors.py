@@ -76,5 +76,4 @@ CHECK = Check(
     faults=("disk_io_error", "disk_reset", "disk_lost", "fs_error", "fs_forced_read_only"),
     remember=nothing,
     kernel_pattern=pattern(RULES),
-    in_prolog=True,
 )

@@ -102,5 +102,4 @@ CHECK = Check(
     remember=remember,
     clears=clears,
     kernel_pattern=KERNEL_PATTERN,
-    in_prolog=True,
 )  # fmt: skip

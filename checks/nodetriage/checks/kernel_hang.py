@@ -51,5 +51,4 @@ CHECK = Check(
     faults=("kernel_hung_task", "kernel_soft_lockup", "kernel_hard_lockup", "kernel_rcu_stall", "kernel_oops"),
     remember=nothing,
     kernel_pattern=pattern(RULES),
-    in_prolog=True,
 )
