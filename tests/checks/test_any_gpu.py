@@ -99,3 +99,13 @@ def test_a_gpu_that_does_not_answer_is_left_to_gpu_lost(tmp_path: Path, check: C
     (tmp_path / "nvml.json").write_text(json.dumps({"gpus": [gpu]}))
 
     assert run(check, Host(tmp_path).for_check(check), check.policy, None).outcome is Outcome.SKIPPED
+
+
+@pytest.mark.parametrize(
+    "check", [c for c in CHECKS if c.name not in ("gpu_lost", "gpu_retired_pages")], ids=lambda c: c.name
+)
+def test_where_one_gpu_does_not_answer_no_check_calls_the_gpus_well(check: Check, hosts: Path) -> None:
+    result = run(check, Host(hosts / "dgx-h100-xid79").for_check(check), SETTINGS[check.name], None)
+
+    assert (result.outcome, result.left_alone) == (Outcome.SKIPPED, ("0000:9d:00.0",))
+    assert result.why == "not looked at: 0000:9d:00.0"

@@ -183,6 +183,9 @@ class Host:
         self._left_alone.update((gpu.pci, None) for gpu in gpus if gpu.failure is NvmlFailure.NOT_ASKED)
         return gpus
 
+    def leave_alone(self, part: str) -> None:
+        self._left_alone[part] = None
+
     @property
     def left_alone(self) -> tuple[str, ...]:
         return tuple(self._left_alone)

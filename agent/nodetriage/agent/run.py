@@ -47,5 +47,5 @@ def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
     alone, why = host.left_alone, ""
     if alone:
         outcome = Outcome.FINDINGS if findings else Outcome.SKIPPED
-        why = f"not looked at, the driver hangs or lost it: {', '.join(alone)}"
+        why = f"not looked at: {', '.join(alone)}"
     return result(outcome, findings=findings, cleared=cleared, left_alone=alone, why=why, memory=memory)

@@ -17,14 +17,19 @@ N = TypeVar("N", bound=Named)
 
 
 def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
-    """GPUs that answered; the others are gpu_lost's. Raises Unavailable where there is none.
+    """GPUs that answered. The others are gpu_lost's, and named as not looked at. Raises Unavailable where none did.
 
     A GPU with MIG is here as itself: errors, links and temperatures are the parent's.
     """
-    gpus = tuple(gpu for gpu in host.gpus(whole) if gpu.failure is None and gpu.uuid)
+    gpus = []
+    for gpu in host.gpus(whole):
+        if gpu.failure is None and gpu.uuid:
+            gpus.append(gpu)
+        else:
+            host.leave_alone(gpu.pci)
     if not gpus:
         raise Unavailable("no GPU here answers NVML")
-    return gpus
+    return tuple(gpus)
 
 
 def number(gpu: Gpu, fact: str, least: int = 0) -> int | None:

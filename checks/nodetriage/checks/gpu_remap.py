@@ -6,6 +6,7 @@ Source: nvmlDeviceGetRemappedRows and nvmlDeviceGetRowRemapperHistogram (Ampere 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nodetriage.checks.gpu_parts import answering
 from nodetriage.checks.model import Check, Finding, Host, RowRemap, Scalar, Severity, Unavailable
 
 
@@ -27,9 +28,8 @@ class Rows:
 
 
 def read(host: Host) -> tuple[Rows, ...]:
-    """GPUs that do not answer are left to gpu_lost. Raises Unavailable where no GPU can remap rows."""
-    gpus = host.gpus()
-    rows = tuple(Rows(gpu.pci, gpu.uuid, gpu.row_remap) for gpu in gpus if gpu.row_remap and not gpu.failure)
+    """Raises Unavailable where no GPU can remap rows."""
+    rows = tuple(Rows(gpu.pci, gpu.uuid, gpu.row_remap) for gpu in answering(host) if gpu.row_remap)
     if not rows:
         raise Unavailable("no GPU here answers with row remapping")
     return rows

@@ -212,9 +212,13 @@ class Host(Protocol):
         """Runs a program that only reads. Raises Unavailable if it is not installed, TimeoutError past its time."""
         ...
 
+    def leave_alone(self, part: str) -> None:
+        """The check says that it could not look at this part: its run is not `ok`, however well the others are."""
+        ...
+
     @property
     def left_alone(self) -> tuple[str, ...]:
-        """Parts that this run was to look at and that were not asked (GPUs in quarantine), by their names."""
+        """Parts that this run could not look at, or was not let (GPUs in quarantine), by their names."""
         ...
 
     def clock(self) -> ClockState:
