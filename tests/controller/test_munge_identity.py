@@ -74,10 +74,14 @@ class Controller:
 
 @asynccontextmanager
 async def controller(
-    folder: Path, munged: Munged, names: Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]] = hosts, **settings: Any
+    folder: Path,
+    munged: Munged,
+    names: Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]] = hosts,
+    ask_limit_s: float = 5.0,
+    **settings: Any,
 ) -> AsyncIterator[Controller]:
     own = IdentitySettings("munge", munge_socket=munged.socket, **settings)
-    proof = MungeProof(own, NodeAddresses(names))
+    proof = MungeProof(own, NodeAddresses(names), ask_limit_s)
     async with serving(folder, "127.0.0.1:0", (proof,)) as (_, _, target):
         found = Controller(target, Munge(munged.socket))
         der = await server_certificate(target)
@@ -205,6 +209,32 @@ def test_a_munged_that_is_away_is_the_controllers_trouble_and_passes(tmp_path: P
                 running.start()
                 async with called.agent(munge.encode(called.claim().encoded(), 60)) as stream:
                     await stream.hello("n1")
+        finally:
+            running.close()
+
+    run(main)
+
+
+def test_a_munged_that_hangs_holds_up_nobody_who_is_inside(tmp_path: Path) -> None:
+    async def main() -> None:
+        running = Munged()
+        try:
+            munge = Munge(running.socket)
+            async with (
+                controller(tmp_path, running, ask_limit_s=0.3) as called,
+                called.agent(munge.encode(called.claim().encoded(), 60)) as inside,
+            ):
+                await inside.hello("n1")
+                witness = Witness(inside)
+                late = munge.encode(called.claim("localhost").encoded(), 60)
+                running.freeze()
+                for _ in range(12):  # more than there are threads
+                    code, why = await called.refused("MUNGE:AAAA:")
+                    assert (code, why) == (grpc.StatusCode.UNAVAILABLE, "munge: munged gave no answer within 0.3 s")
+                    await witness.is_served()
+                running.thaw()
+                async with called.agent(late) as stream:
+                    await stream.hello("localhost")
         finally:
             running.close()
 

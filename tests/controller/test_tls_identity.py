@@ -11,6 +11,7 @@ import grpc
 import pytest
 from fleet_client import ended, hello
 from secure import Site, Witness, secure_agent, secure_channel, secure_serving
+from structlog.testing import capture_logs
 
 from nodetriage.checks.settings import ConfigError
 from nodetriage.controller.admission import Refused
@@ -257,6 +258,18 @@ def test_a_stream_ends_when_its_certificate_does() -> None:
         leave()
 
     run(main)
+
+
+def test_a_certificate_that_ends_soon_is_told_of_in_the_log() -> None:
+    async def main() -> None:
+        door = Door(ThisMachine(), AdmissionSettings(), ())
+        for name, days in (("n1", 20), ("n2", 13.5)):
+            ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
+            door.guard(Identity(name, "certificate", Role.NODE, "1", ends), print)()
+
+    with capture_logs() as lines:
+        run(main)
+    assert [(line["event"], line["of"], line["in_days"]) for line in lines] == [("certificate ends soon", "n2", 13.5)]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
+import structlog
+
 from nodetriage.controller.admission import Refused
 from nodetriage.controller.identity import Context, Identity, Proof, may_operate, not_denied, unauthenticated
 from nodetriage.controller.limits import AdmissionSettings
@@ -15,6 +17,9 @@ from nodetriage.service.address import is_local, peer_host
 from nodetriage.v1 import health_pb2
 
 _LONGEST_TIMER_S = 86_400.0
+_ENDS_SOON_S = 14 * 86_400.0
+
+_log = structlog.get_logger(__name__)
 
 
 class Door:
@@ -111,8 +116,10 @@ class _Expiry:
         left_s = (self._identity.ends - datetime.datetime.now(datetime.UTC)).total_seconds()
         if left_s <= 0:
             self._end(unauthenticated(f"the certificate of {self._identity.name} has expired"))
-        else:
-            self._timer = asyncio.get_running_loop().call_later(min(left_s + 0.01, _LONGEST_TIMER_S), self._look)
+            return
+        if left_s < _ENDS_SOON_S:
+            _log.warning("certificate ends soon", of=self._identity.name, in_days=round(left_s / 86_400, 1))
+        self._timer = asyncio.get_running_loop().call_later(min(left_s + 0.01, _LONGEST_TIMER_S), self._look)
 
     def cancel(self) -> None:
         if self._timer is not None:

@@ -33,8 +33,8 @@ class MungeProof:
 
     knows_all = False
 
-    def __init__(self, settings: IdentitySettings, addresses: NodeAddresses) -> None:
-        self._settings, self._addresses = settings, addresses
+    def __init__(self, settings: IdentitySettings, addresses: NodeAddresses, ask_limit_s: float = _ASK_LIMIT_S) -> None:
+        self._settings, self._addresses, self._ask_limit_s = settings, addresses, ask_limit_s
         self._munge = Munge(settings.munge_socket)
         self._pair = self_signed(SERVER_NAME, datetime.datetime.now(datetime.UTC))
         self._certificate = fingerprint(self._pair.certificate)
@@ -58,7 +58,7 @@ class MungeProof:
         except BadCredential as error:
             raise unauthenticated(f"munge: {error}") from error
         except (MungeError, TimeoutError) as error:
-            why = str(error) or f"munged gave no answer within {_ASK_LIMIT_S:g} s"
+            why = str(error) or f"munged gave no answer within {self._ask_limit_s:g} s"
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"munge: {why}") from error
         return Identity(claim.node, "munge", Role.NODE, answer=((METADATA_KEY, answer),))
 
@@ -98,5 +98,5 @@ class MungeProof:
             raise unauthenticated(f"munge: {node}'s credential was made on {credential.origin}, but it {shown}")
 
     async def _ask(self, call: Callable[..., T], *arguments: object) -> T:
-        async with asyncio.timeout(_ASK_LIMIT_S):
+        async with asyncio.timeout(self._ask_limit_s):
             return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
