@@ -69,7 +69,7 @@ print(json.dumps([[p for p in opened if p.endswith(".toml")], sorted(sys.modules
     )
 
     assert tables == []
-    assert not {"grpc", "structlog", "asyncio", "pynvml", "psutil", "sqlite3", "importlib.metadata"} & set(modules)
+    assert not {"grpc", "structlog", "asyncio", "pynvml", "sqlite3", "importlib.metadata"} & set(modules)
 
 
 @pytest.mark.parametrize("name", HOSTS)
