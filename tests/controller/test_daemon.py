@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -201,3 +202,21 @@ def test_a_bad_file_at_the_start_is_one_line_and_78(controller: Controller) -> N
     assert done.returncode == 78
     assert "0.0.0.0:7443: plaintext, which would hear anyone without proof of identity" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_operators_reach_it_through_a_socket_that_is_its_owners_alone(controller: Controller) -> None:
+    process = controller.start()
+    path = controller.folder / "state/operator.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def ctl(*argv: str) -> "subprocess.CompletedProcess[str]":
+        argv = (CTL, *argv, "--config", str(controller.settings))
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60)
+
+    refused = ctl("maintenance", "n1", "on", "--reason", "new fan")
+    assert (refused.returncode, "no agent of this name" in refused.stderr) == (1, True)
+    assert (ctl("breaker", "status").returncode, ctl("held").stdout) == (0, "nothing is held\n")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert not path.exists()
+    assert ctl("undrain", "n1").returncode == 3
