@@ -6,8 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from fake_slurm import FakeSlurm
+from hypothesis import given
+from hypothesis import strategies as st
 from simulated import START, Month
 from sqlalchemy import Engine, create_engine, select
 
@@ -129,6 +132,37 @@ def test_of_the_scheduler_only_changes_are_kept_and_the_view_comes_back_whole() 
         kept = list(inputs.history(connection, START).entries)
 
     assert [entry.events[0] for entry in kept if isinstance(entry, Told)] == [views[0], views[2]]
+
+
+VIEWS = st.dictionaries(
+    st.sampled_from(["n1", "n2", "n3"]),
+    st.builds(
+        NodeView,
+        name=st.just("n"),
+        base=st.sampled_from(["idle", "down"]),
+        flags=st.frozensets(st.sampled_from(["drain", "maint"])),
+        reason=st.sampled_from(["", "fan", "nodetriage: a b [incident x-1]"]),
+    ),
+).map(lambda views: {name: replace(view, name=name) for name, view in views.items()})
+
+
+@given(st.lists(st.tuples(VIEWS, st.booleans(), st.booleans()), max_size=8))
+def test_any_sequence_of_readings_comes_back_as_it_was(readings: list[tuple[dict[str, NodeView], bool, bool]]) -> None:
+    recorder, view, before = inputs.Recorder(), inputs.View(), None
+    for minute, (nodes, reserved, shared) in enumerate(readings):
+        seen = SchedulerSeen(
+            START + timedelta(minutes=minute),
+            nodes,
+            (ReservationView("r", ("n1",)),) if reserved else (),
+            {"n1": ("rack r1",)} if shared else {},
+        )
+        rows = recorder.rows((seen,), seen.read_at, effect=False)
+        recorder.kept((seen,))
+        for row in rows:
+            view = view.after(msgspec.json.decode(row["document"], type=inputs.ViewChange))
+        assert view.seen(seen.read_at) == seen
+        assert rows or before == replace(seen, read_at=START), "only what is as before is not kept"
+        before = replace(seen, read_at=START)
 
 
 def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_path: Path) -> None:
