@@ -29,7 +29,7 @@ class Munged:
 
     def start(self) -> None:
         parts = {"key": self.key, "socket": self.socket} | {p: self.folder / p for p in ("pid", "log", "seed")}
-        argv = ["munged", "--foreground", "--force", f"--origin={self._origin}"]
+        argv = ["setpriv", "--pdeathsig", "KILL", "munged", "--foreground", "--force", f"--origin={self._origin}"]
         argv += [f"--{n}{'-file' if n != 'socket' else ''}={path}" for n, path in parts.items()]
         self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
