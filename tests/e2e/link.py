@@ -7,6 +7,8 @@ retransmission timeout. So a chunk is "lost" by delaying it, and its successors,
 import asyncio
 import contextlib
 import random
+import signal
+import sys
 import threading
 from collections.abc import Coroutine
 from typing import Any
@@ -123,3 +125,18 @@ class Link:
                     return await delivering
         finally:
             delivering.cancel()
+
+
+def main() -> None:
+    """`link.py HERE THERE LATENCY_S LOSS`: a link as a process, for a network namespace of its own; ends by a signal."""
+    here, there, latency_s, loss = sys.argv[1:]
+    link = Link(here, there, latency_s=float(latency_s), loss=float(loss))
+    print("up", flush=True)
+    try:
+        signal.pause()
+    finally:
+        link.close()
+
+
+if __name__ == "__main__":
+    main()

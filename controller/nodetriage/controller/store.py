@@ -78,7 +78,7 @@ class _Jobs:
 class Store:
     """All writing and reading of the history. Use it within one event loop, after `open` and until `close`."""
 
-    def __init__(self, engine: Engine, *, max_waiting: int = 512, max_group_rows: int = 2_000) -> None:
+    def __init__(self, engine: Engine, *, max_waiting: int = 512, max_group_rows: int = 5_000) -> None:
         self._engine = engine
         self._max_group_rows = max_group_rows
         self._places = asyncio.Semaphore(max_waiting)
