@@ -128,7 +128,7 @@ class Link:
 
 
 def main() -> None:
-    """`link.py HERE THERE LATENCY_S LOSS`: a link as a process, for a network namespace of its own; ends by a signal."""
+    """`link.py HERE THERE LATENCY_S LOSS`: a link as a process, for a network namespace; ends by a signal."""
     here, there, latency_s, loss = sys.argv[1:]
     link = Link(here, there, latency_s=float(latency_s), loss=float(loss))
     print("up", flush=True)
