@@ -1,7 +1,7 @@
 # `make run` and `make test` do all the set-up that they need; both are safe to repeat.
 PY := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test format docs lock proto setup
+.PHONY: help run test package format docs lock proto setup
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,6 +15,8 @@ test: setup ## lint, types, layers, generated stubs, tests (ARGS="-k word" for s
 	.venv/bin/lint-imports
 	scripts/proto.sh --check
 	$(PY) -m pytest $(ARGS)
+package: setup ## .deb, .rpm, wheel and sdist into dist/ (ARGS="--revision 2 nodetriage")
+	packaging/build.sh $(ARGS)
 format: setup ## format the code, mend what ruff can mend
 	.venv/bin/ruff check --fix-only . && .venv/bin/ruff format .
 docs: setup ## rewrite the pages that are made from the code

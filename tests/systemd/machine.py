@@ -18,7 +18,7 @@ from slurm_cluster import wait_until
 BOOT_LIMIT_S = 30.0
 STOP_LIMIT_S = 15.0
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_POWER_OFF = signal.SIGRTMIN + 4  # systemd(1), signals
+_POWER_OFF = signal.SIGRTMIN + 14  # systemd(1), signals: at once
 
 
 class Network:

@@ -2,9 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +10,8 @@ import pytest
 from machine import Machine, eventually
 from package_build import ask_agent, install
 from slurm_cluster import wait_until
+
+pytestmark = pytest.mark.timeout(300)  # whoever comes first waits for the packages
 
 AGENT = "nodetriage-agent.service"
 # The real kernel log; and the clock, which nspawn forbids even to ask unless it is told otherwise.

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from package_build import ROOT, only
 
+pytestmark = pytest.mark.timeout(300)  # whoever comes first waits for the packages
+
 UNIT = "/usr/lib/systemd/system/nodetriage-agent.service"
 EXPECTED = (
     "/etc/nodetriage/agent.toml",
@@ -127,17 +129,12 @@ def test_the_units_are_well_formed_and_as_closed_as_the_documentation_says(
     unit: str, exposure: float, tmp_path: Path
 ) -> None:
     file = ROOT / f"systemd/nodetriage-{unit}.service"
-    for program in re.findall(r"^Exec\w+=(\S+)", file.read_text(), re.MULTILINE):
-        (tmp_path / program.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / program.lstrip("/")).touch(0o755)
-    there = tmp_path / f"usr/lib/systemd/system/{file.name}"
-    there.parent.mkdir(parents=True)
-    there.write_bytes(file.read_bytes())
+    copy = tmp_path / file.name  # with programs that are here, so that only the unit itself is judged
+    copy.write_text(re.sub(r"^(Exec\w+)=.*", r"\1=/bin/true", file.read_text(), flags=re.MULTILINE))
 
     verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", f"--root={tmp_path}", file.name],
-        capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
+        ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=30
+    )
     score = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", f"--threshold={exposure * 10:.0f}", str(file)],
         capture_output=True, text=True, timeout=30,
