@@ -96,15 +96,15 @@ def checking(folder: Path, faster: float, seconds: float) -> tuple[float, dict[s
         measured.agent.close()
 
 
-def soak(folder: Path, faster: float, hours: float) -> tuple[float, float]:
-    """PSS in MB after a tenth of the simulated time, and at its end."""
+def soak(folder: Path, faster: float, hours: float) -> tuple[dict[str, float], dict[str, float], int]:
+    """PSS by process after a tenth of the simulated time and at its end, and the events that wait in memory by then."""
     measured = Measured(folder, faster)
     seconds = hours * 3600 / faster
     try:
         time.sleep(seconds / 10)
-        early = sum(measured.pss_mb().values())
+        early = measured.pss_mb()
         time.sleep(seconds * 9 / 10)
-        return early, sum(measured.pss_mb().values())
+        return early, measured.pss_mb(), int(measured.agent.status()["spool"]["events"])
     finally:
         measured.agent.close()
 
@@ -120,10 +120,13 @@ def main() -> int:
         out = os.dup(1)
         os.dup2(devnull, 1)  # an agent that is closed prints its log
         if arguments.soak:
-            early, late = soak(folder / "soak", arguments.faster, arguments.soak)
+            early, late, events = soak(folder / "soak", arguments.faster, arguments.soak)
             os.dup2(out, 1)
-            print(f"PSS over {arguments.soak:g} simulated hours: {early:.1f} MB -> {late:.1f} MB")
-            print(json.dumps({"bench": "cost", "soak_h": arguments.soak, "early_mb": early, "late_mb": late}))
+            for process, mb in late.items():
+                print(f"{process:<11} {early.get(process, 0.0):6.1f} -> {mb:6.1f} MB")
+            totals = round(sum(early.values()), 2), round(sum(late.values()), 2)
+            print(f"PSS over {arguments.soak:g} simulated hours: {totals[0]} -> {totals[1]} MB; {events} events kept")
+            print(json.dumps({"bench": "cost", "soak_h": arguments.soak, "early_mb": totals[0], "late_mb": totals[1]}))
             return 0
         alone, woken = idle(folder / "alone", arguments.seconds)
         busy, pss = checking(folder / "busy", arguments.faster, arguments.seconds)

@@ -25,7 +25,6 @@ from dgx import LiveAgent  # noqa: E402 the path above comes first
 from hook_program import build, script  # noqa: E402
 
 SETTLE_S = 3.0
-OTHERS = 10  # gpucm and NHC are run this often: they take seconds
 GPUCM = (
     "check-nvidia-smi c prolog -c gpu_num",
     "check-storage check-mountpoint c prolog --mountpoint /proc/",
@@ -106,6 +105,7 @@ def agent_cpu_s(agent: LiveAgent) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="what a prolog costs")
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--other-runs", type=int, default=10, help="of gpucm and NHC, which take seconds (10)")
     parser.add_argument("--gpucm", type=Path, metavar="VENV", help="where gpucm is installed")
     parser.add_argument("--nhc", type=Path, metavar="CHECKOUT", help="of NHC")
     arguments = parser.parse_args()
@@ -128,9 +128,9 @@ def main() -> int:
                         program = str(arguments.gpucm.resolve() / "bin/health_checks")
                         tail = ["--sink=do_nothing", f"--log-folder={folder}"]
                         ten = [[program, *check.split(), *tail] for check in GPUCM]
-                        figures[f"gpucm {load}"] = timed(ten, OTHERS)
+                        figures[f"gpucm {load}"] = timed(ten, arguments.other_runs)
                     if arguments.nhc:
-                        figures[f"nhc {load}"] = timed([nhc(arguments.nhc.resolve(), folder)], OTHERS)
+                        figures[f"nhc {load}"] = timed([nhc(arguments.nhc.resolve(), folder)], arguments.other_runs)
                 finally:
                     busy.close()
             alone = agent.program.status is None and not (folder / "n1/unanswered").exists()
