@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodetriage.agent.event import Unnumbered
+from nodetriage.agent.event import Moment, Unnumbered, make
 from nodetriage.agent.held import StateInUse, lock
 from nodetriage.agent.spool import OVERHEAD_BYTES, SeqRange, Spool
+from nodetriage.agent.verdict import Change, Kind
+from nodetriage.checks.model import Severity
 
 BOOT = "boot-1"
 BIG = 1 << 20
@@ -25,6 +27,10 @@ BIG = 1 << 20
 
 def event(text: str = "x", routine: bool = False, boot_id: str = BOOT) -> Unnumbered:
     return Unnumbered(boot_id, text.encode(), routine)
+
+
+def fault() -> Unnumbered:
+    return make(Change(Kind.RAISED, "gpu_lost", part="x", fault="gpu_lost", severity=Severity.HIGH), BOOT, Moment(1, 2))
 
 
 def with_spool(
@@ -149,6 +155,18 @@ def test_a_full_spool_drops_routine_events_before_any_fault_and_counts_both(tmp_
         assert not spool.has_dropped
 
     with_spool(tmp_path, body, max_bytes=10 * one)
+
+
+def test_what_tells_of_a_loss_is_not_lost_itself(tmp_path: Path) -> None:
+    loss = make(Change(Kind.LOST, "", severity=Severity.WARNING, evidence={"faults": 3}), BOOT, Moment(1, 2))
+
+    async def body(spool: Spool) -> None:
+        spool.append([loss, *(fault() for _ in range(8))])
+        spool.append([fault() for _ in range(20)])
+        assert spool.take_dropped().faults > 0
+        assert [e.seq for e in spool._events][:2] == [1, 22]
+
+    with_spool(tmp_path, body, max_bytes=10 * (OVERHEAD_BYTES + len(loss.body)))
 
 
 def test_a_spool_that_lost_its_memory_takes_numbers_that_the_controller_has_not_seen(tmp_path: Path) -> None:
@@ -357,7 +375,7 @@ def test_a_second_agent_on_the_same_folder_is_refused_in_one_line(tmp_path: Path
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from nodetriage.agent.event import Unnumbered
+from nodetriage.agent.event import Moment, Unnumbered, make
 from nodetriage.agent.spool import Spool
 async def main():
     spool = Spool(Path(sys.argv[1]), "boot-1", 1 << 22, lambda: None)

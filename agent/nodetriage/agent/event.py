@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+
 from nodetriage.agent.verdict import Change, Kind
 from nodetriage.checks.model import Outcome, Scalar, Severity
 from nodetriage.service.crashpoint import passing
@@ -54,6 +56,14 @@ def numbered(body: bytes, seq: int) -> pb.Event:
     message = pb.Event.FromString(body)
     message.seq = seq
     return message
+
+
+def is_loss(body: bytes) -> bool:
+    """Whether the event tells of events that were dropped."""
+    try:
+        return pb.Event.FromString(body).kind == pb.EVENT_KIND_LOST
+    except DecodeError:  # written by a version to come
+        return False
 
 
 def wire_outcome(outcome: Outcome | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodetriage.agent.event import Unnumbered
+from nodetriage.agent.event import Unnumbered, is_loss
 from nodetriage.agent.journal import Journal, Kept, Row, Write
 from nodetriage.service.crashpoint import passing
 
@@ -208,7 +208,7 @@ class Spool:
         self._write(Write(insert=tuple(_row(e) for e in provisional)))
 
     def _bound(self) -> None:
-        """Full: routine events go first, oldest first; then faults. Both are counted for a LOST event."""
+        """Full: routine events go first, oldest first; then faults. Both are counted for a LOST event, which stays."""
         if self._bytes <= self._max_bytes:
             return
         gone: set[int] = set()
@@ -218,7 +218,7 @@ class Spool:
             for event in self._events:
                 if excess <= 0:
                     break
-                if event.routine is routine:
+                if event.routine is routine and (routine or not is_loss(event.body)):
                     gone.add(id(event))
                     counts[routine] += 1
                     excess -= len(event.body) + OVERHEAD_BYTES
