@@ -65,3 +65,14 @@ def test_a_heartbeat_without_news_is_written_only_from_time_to_time() -> None:
     freshness.hear("n1", 40.0, 40 * S_US, beat(("a", pb.OUTCOME_FINDINGS, 0), partial=True))
     assert [h.at_us for h in freshness.take_unsaved(40.0)] == [40 * S_US]
     assert freshness.take_unsaved(99.0) == []
+
+
+def test_after_a_restart_the_rows_are_written_a_few_at_a_time() -> None:
+    freshness = Freshness(0.0)
+    for i in range(5):
+        freshness.hear(f"n{i}", 0.0, 0, beat(("a", pb.OUTCOME_OK, 0)))
+
+    taken = [[h.node for h in freshness.take_unsaved(0.0, 2)] for _ in range(4)]
+
+    assert [len(nodes) for nodes in taken] == [2, 2, 1, 0]
+    assert {node for nodes in taken for node in nodes} == {f"n{i}" for i in range(5)}

@@ -33,7 +33,8 @@ from nodetriage.service.notify import Notify
 
 _log = structlog.get_logger("controller")
 
-SAVE_SEEN_EVERY_S = 5.0
+SAVE_SEEN_EVERY_S = 1.0
+SAVE_SEEN_ROWS = 500  # at a time
 ALIVE_EVERY_S = 5.0
 LOG_LIMIT_S = 1.0  # for the last lines, when the process ends
 AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where we set none
@@ -208,7 +209,7 @@ class Daemon:
         """Heartbeats reach the database as one statement now and then, not one by one."""
         while True:
             await asyncio.sleep(SAVE_SEEN_EVERY_S)
-            unsaved = self._freshness.take_unsaved(monotonic())
+            unsaved = self._freshness.take_unsaved(monotonic(), SAVE_SEEN_ROWS)
             try:
                 await self._store.record_seen(unsaved)
             except StoreError as error:

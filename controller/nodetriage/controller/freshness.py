@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from nodetriage.v1 import health_pb2
 
@@ -88,13 +89,13 @@ class Freshness:
         """Nodes that were heard since the start and then not for `longer_than_s`."""
         return (node.node for node in self._nodes.values() if now_s - node.at_s > longer_than_s)
 
-    def take_unsaved(self, now_s: float) -> list[Heard]:
-        """The nodes heard since they were last taken: those with news at once, the others from time to time."""
-        due = [
-            known
-            for known in map(self._nodes.__getitem__, self._unsaved)
-            if known.changed or now_s - known.saved_s >= SAVE_EVERY_S
-        ]
+    def take_unsaved(self, now_s: float, limit: int | None = None) -> list[Heard]:
+        """The nodes heard since they were last taken: those with news at once, the others from time to time.
+
+        At most `limit`: after a restart all nodes have news, and an event must not wait for all their rows.
+        """
+        waiting = map(self._nodes.__getitem__, self._unsaved)
+        due = list(islice((k for k in waiting if k.changed or now_s - k.saved_s >= SAVE_EVERY_S), limit))
         for known in due:
             known.saved_s, known.changed = now_s, False
             self._unsaved.discard(known.node)
