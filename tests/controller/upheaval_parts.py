@@ -1,0 +1,90 @@
+"""What upheaval.py needs: when servers really failed, a Slurm that notes whose drain is touched, and the figures."""
+
+import json
+import lzma
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fake_slurm import FakeSlurm
+
+from nodetriage.controller.reason import parse_reason
+
+TRACE = Path(__file__).resolve().parents[1] / "analysis/data/infinitehbd/fault_trace.json.xz"
+TRACE_NODES, TRACE_DAYS = 400, 348.0
+DAY = 86400.0
+
+
+@dataclass
+class Figures:
+    faults: int = 0  # of single nodes, high
+    acted_on: int = 0
+    in_common_mode: int = 0  # and so rightly left alone
+    ended_while_held: int = 0  # by brake or breaker
+    not_acted_on: int = 0
+    worst_minutes_to_drain: float = 0.0
+    drains: int = 0
+    most_drains_in_an_hour: int = 0
+    most_drained_at_once: int = 0
+    upheaval_nodes: int = 0  # hit by what was no fault of theirs
+    upheaval_drains: int = 0
+    healthy_drains: int = 0
+    requeues: int = 0
+    requeued_twice: int = 0
+    operator_drains: int = 0
+    operator_drains_touched: int = 0
+    kills: int = 0
+    flapping_drains: int = 0
+    flapping_is_lemon: bool = False
+    broken_rules: list[str] = field(default_factory=list)
+
+
+class WatchfulSlurm(FakeSlurm):
+    """Notes who may be right and who may not: nobody's drain but ours may be touched."""
+
+    def __init__(self, *nodes: str) -> None:
+        super().__init__(*nodes)
+        self.touched: list[str] = []
+        self.requeued: dict[tuple[str, int], int] = {}
+
+    async def drain(self, nodes: list[str], reason: str) -> None:  # type: ignore[override]
+        self._guard("drain", *nodes)
+        await super().drain(nodes, reason)
+
+    async def undrain(self, node: str) -> None:
+        self._guard("undrain", node)
+        await super().undrain(node)
+
+    async def requeue(self, job: str, *, hold: bool) -> None:
+        before = self.held[job].restarts
+        await super().requeue(job, hold=hold)
+        self.requeued[job, before] = self.requeued.get((job, before), 0) + 1
+
+    def _guard(self, verb: str, *nodes: str) -> None:
+        for name in nodes:
+            view = self.views[name]
+            if not self.down and view.draining and parse_reason(view.reason) is None:
+                self.touched.append(f"{verb} {name}: {view.reason}")
+
+    def _busy(self) -> None:
+        """Which nodes have a job matters to no rule here, and 2,000 nodes a job are many."""
+
+
+def recorded_faults(names: list[str], days: float, chance: random.Random) -> Iterator[tuple[float, float, str]]:
+    """(begin, end, node) in seconds: for each 400 nodes another part of the year that was recorded."""
+    rows = json.loads(lzma.decompress(TRACE.read_bytes()))
+    begun: dict[str, list[float]] = {}
+    spans = []
+    for row in sorted(rows, key=lambda r: r["event_time"]):
+        if row["event_type"] == "fault_start":
+            begun.setdefault(row["node_id"], []).append(row["event_time"])
+        elif begun.get(row["node_id"]):
+            spans.append((begun[row["node_id"]].pop(0), row["event_time"], row["node_id"]))
+    for first in range(0, len(names), TRACE_NODES):
+        group = names[first : first + TRACE_NODES]
+        offset = chance.uniform(4, TRACE_DAYS - days)
+        place = {n: chance.choice(group) for n in sorted({s[2] for s in spans})}
+        for begin, end, node in sorted(spans):
+            if offset <= begin < offset + days:
+                yield (begin - offset) * DAY + chance.uniform(0, 120), (end - offset) * DAY, place[node]
