@@ -142,3 +142,25 @@ def test_the_units_are_well_formed_and_as_closed_as_the_documentation_says(
 
     assert file.name not in verified.stderr, verified.stderr
     assert score.returncode == 0, score.stdout[-300:]
+
+
+def test_an_rpm_upgrade_keeps_changed_settings_and_an_erase_takes_the_rest(
+    agent_packages: tuple[Path, Path], tmp_path: Path
+) -> None:
+    # Into a folder, without the scripts, which want a system around them; they are systemctl's calls and no more.
+    rpm = ("rpm", "--root", str(tmp_path), "--nodeps", "--noscripts")
+    first, second = (str(only(folder, "*.rpm")) for folder in agent_packages)
+    settings = tmp_path / "etc/nodetriage/agent.toml"
+    told(*rpm, "--install", first)
+    with settings.open("a") as file:
+        file.write("# ours\n")
+
+    told(*rpm, "--upgrade", second)
+
+    assert settings.read_text().endswith("# ours\n")
+    assert told("rpm", "--root", str(tmp_path), "-q", "nodetriage").split("-")[2].startswith("2.")
+
+    told(*rpm, "--erase", "nodetriage")
+
+    left = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file() and ".rpmdb" not in p.parts]
+    assert left == ["etc/nodetriage/agent.toml.rpmsave"]
