@@ -10,7 +10,8 @@ import debian13
 import pytest
 from controller_once import Controller
 from debian13 import DEBIAN13, THIS_MACHINE
-from slurm_cluster import SlurmCluster, jwt_conf, missing
+from slurm_cluster import SlurmCluster, missing
+from slurm_rest_daemon import jwt_conf
 
 from nodetriage.controller.database import create_tables, open_database
 from nodetriage.controller.slurm import Slurm

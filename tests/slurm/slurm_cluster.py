@@ -9,14 +9,17 @@ import os
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from debian13 import entering
+from slurm_accounting import start_accounting
+from slurm_processes import kill_job_processes
+from slurm_wait import wait_until
+
+__all__ = ["SlurmCluster", "free_ports", "missing", "wait_until"]
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "setpriv")
@@ -28,16 +31,6 @@ def missing() -> str:
         return "a Slurm cluster needs root"
     absent = [p for p in PROGRAMS if shutil.which(p) is None]
     return f"a Slurm cluster needs {', '.join(absent)}" if absent else ""
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> float:
-    """Seconds until `condition()` held. Raises TimeoutError naming `what`."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > timeout_s:
-            raise TimeoutError(f"not within {timeout_s:g} s: {what}")
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 class SlurmCluster:
@@ -61,7 +54,7 @@ class SlurmCluster:
     ) -> None:
         self.directory = directory.resolve()
         self.nodes = tuple(f"n{i}" for i in range(1, nodes + 1))
-        self._root = root
+        self.root = root
         commands = [str(root / "host-bin")] if root else []
         self.env: Mapping[str, str] = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))},
@@ -72,7 +65,7 @@ class SlurmCluster:
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         for part in ("munge", "state", "log", "run", "dev", *(f"spool/{n}" for n in self.nodes)):
             (self.directory / part).mkdir(parents=True, exist_ok=True)
-        self._port = _free_ports(nodes + 2)
+        self._port = free_ports(nodes + 2)
         if topology:
             (self.directory / "topology.conf").write_text(topology)
             extra_conf += "TopologyPlugin=topology/tree\n"
@@ -118,7 +111,7 @@ class SlurmCluster:
 
     def start_node(self, name: str, *options: str) -> None:
         """Starts a node's slurmd; the option `-b` makes Slurm believe that the node was rebooted."""
-        self._daemon(f"slurmd.{name}", "slurmd", "-D", "-N", name, *options)
+        self.daemon(f"slurmd.{name}", "slurmd", "-D", "-N", name, *options)
 
     def stop_node(self, name: str) -> None:
         """Ends a node's slurmd. Its jobs go on, as at a package upgrade."""
@@ -136,29 +129,8 @@ class SlurmCluster:
         _end(self._daemons.pop("slurmctld"))
 
     def start_controller(self) -> None:
-        self._daemon("slurmctld", "slurmctld", "-D")
+        self.daemon("slurmctld", "slurmctld", "-D")
         wait_until(lambda: "n1" in self.run("sinfo", "-h", "-N", check=False), 20, "slurmctld answers again")
-
-    def start_rest(self) -> str:
-        """The address of a slurmrestd on a Unix socket, which acts as root for root."""
-        socket_path = self.directory / "run/rest.sock"
-        plugin = "openapi/slurmctld" if self._root else "openapi/v0.0.38"
-        argv = ("slurmrestd", "-s", plugin, "-a", "rest_auth/local", f"unix:{socket_path}")
-        # It refuses to run as root, unless told.
-        self._daemon("slurmrestd", *argv, SLURMRESTD_SECURITY="disable_user_check")
-        wait_until(socket_path.exists, 20, "slurmrestd listens")
-        return f"unix:{socket_path}"
-
-    def start_rest_with_tokens(self) -> tuple[str, str]:
-        """(address, token of root) of a slurmrestd on TCP; the cluster must know `jwt_conf` of its folder."""
-        port = _free_ports(1)
-        argv = ("slurmrestd", "-s", "openapi/slurmctld", "-a", "rest_auth/jwt", f"127.0.0.1:{port}")
-        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-        self._daemon("slurmrestd-jwt", *nobody, *argv, SLURM_JWT="daemon")
-        wait_until(lambda: _listens(port), 20, "slurmrestd listens")
-        return f"http://127.0.0.1:{port}", self.run("scontrol", "token", "lifespan=600").strip().removeprefix(
-            "SLURM_JWT="
-        )
 
     def reset(self) -> None:
         """Cancels all jobs and resumes all nodes, so that the next test finds the cluster idle."""
@@ -214,7 +186,7 @@ class SlurmCluster:
                 f"AccountingStoragePass={self.directory}/munge/socket\n"
             )
         (self.directory / "slurm.conf").write_text(text + extra.replace("@DIR@", str(self.directory)))
-        if self._root:
+        if self.root:
             # From 23.11 on a cgroup tree is wanted unless told otherwise; 22.05 does not know the word.
             (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         # A gres file must be a character device: links to /dev/null pass.
@@ -234,11 +206,11 @@ class SlurmCluster:
         options = [f"--key-file={key}", f"--socket={munge}/socket", f"--pid-file={munge}/pid"]
         options += [f"--log-file={munge}/log", f"--seed-file={munge}/seed"]
         # --force: pytest closes its folders to other users, which munged takes amiss.
-        self._daemon("munged", "munged", "--force", "--foreground", *options)
+        self.daemon("munged", "munged", "--force", "--foreground", *options)
         wait_until((munge / "socket").exists, 10, "munged listens")
         if accounting:
-            self._start_accounting()
-        self._daemon("slurmctld", "slurmctld", "-D")
+            start_accounting(self, self._port + len(self.nodes) + 1)
+        self.daemon("slurmctld", "slurmctld", "-D")
         for name in self.nodes:
             self.start_node(name)
         # -r leaves out nodes that have not answered yet.
@@ -246,39 +218,9 @@ class SlurmCluster:
         what = f"all nodes are idle; the logs are in {self.directory}/log"
         wait_until(lambda: set(self.run(*idle, check=False).split()) >= set(self.nodes), 30, what)
 
-    def _start_accounting(self) -> None:
-        run, data = self.directory / "run", self.directory / "db"
-        sql_socket = run / "mysql.sock"
-        install = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db"]
-        subprocess.run(
-            [*install, "--auth-root-authentication-method=socket", "--innodb-log-file-size=8M"],
-            check=True,
-            capture_output=True,
-        )
-        small = ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"]
-        place = [f"--datadir={data}", f"--socket={sql_socket}", f"--pid-file={run}/mysqld.pid"]
-        self._daemon("mariadbd", "mariadbd", "--no-defaults", *place, "--user=root", "--skip-networking", *small)
-        ping = ["mariadb-admin", "--no-defaults", f"--socket={sql_socket}", "ping"]
-        wait_until(lambda: subprocess.run(ping, capture_output=True).returncode == 0, 30, "MariaDB answers")
-        conf = self.directory / "slurmdbd.conf"
-        conf.touch(mode=0o600)
-        conf.write_text(
-            f"AuthType=auth/munge\nAuthInfo=socket={self.directory}/munge/socket\nDbdHost=localhost\n"
-            f"DbdAddr=127.0.0.1\nDbdPort={self._port + len(self.nodes) + 1}\nSlurmUser=root\n"
-            f"LogFile={self.directory}/log/slurmdbd.log\nPidFile={run}/slurmdbd.pid\n"
-            "StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=root\nStorageLoc=slurm\n"
-        )
-        # Its conf lies beside slurm.conf; the database's socket reaches it by the client library's own variable.
-        self._daemon("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=str(sql_socket))
-        wait_until(lambda: "nodetriage" in self._clusters(), 30, "slurmdbd knows the cluster")
-
-    def _clusters(self) -> str:
-        self.run("sacctmgr", "-i", "add", "cluster", "nodetriage", check=False)
-        return self.run("sacctmgr", "-n", "list", "cluster", "format=cluster%20", check=False)
-
-    def _daemon(self, name: str, *argv: str, **environment: str) -> None:
+    def daemon(self, name: str, *argv: str, **environment: str) -> None:
         # If the test runner itself is killed, the kernel ends its daemons.
-        inside = entering(self._root) if self._root else []
+        inside = entering(self.root) if self.root else []
         with (self.directory / f"log/{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *inside, *argv],
@@ -291,24 +233,7 @@ class SlurmCluster:
 
     def _sweep(self, node: str | None) -> None:
         """Kills job processes that outlive their slurmd, till none is left: one may just be starting another."""
-        wait_until(lambda: not self._kill_job_processes(node), 10, "the job processes are gone")
-
-    def _kill_job_processes(self, node: str | None) -> int:
-        """How many there were. slurmstepd goes first, or it would report its job's end."""
-        steps = list(_step_daemons(self.directory / "log", node or "*"))
-        for process in steps:
-            _kill(process)
-        wanted = {f"SLURM_CONF={self.directory}/slurm.conf".encode()}
-        if node:
-            wanted.add(f"SLURMD_NODENAME={node}".encode())
-        tasks = [
-            process
-            for process, environment in _environments()
-            if wanted <= environment and any(v.startswith(b"SLURMD_NODENAME=") for v in environment)
-        ]
-        for process in tasks:
-            _kill(process)
-        return len(steps) + len(tasks)
+        wait_until(lambda: not kill_job_processes(self.directory, node), 10, "the job processes are gone")
 
 
 def _pairs(line: str) -> dict[str, str]:
@@ -322,7 +247,7 @@ def _pairs(line: str) -> dict[str, str]:
     return found
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """The first of `count` neighbouring free ports, below the range that the kernel hands out by itself."""
     while True:
         first = random.randrange(20000, 32000 - count)
@@ -330,40 +255,6 @@ def _free_ports(count: int) -> int:
             for port in range(first, first + count):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             return first
-
-
-def jwt_conf(directory: Path) -> str:
-    """Lines of slurm.conf that let a cluster in `directory` take tokens; makes their key."""
-    key = directory / "jwt.key"
-    key.touch(mode=0o600)
-    key.write_bytes(os.urandom(32))
-    return f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={key}\n"
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
-def _step_daemons(logs: Path, node: str) -> Iterator[int]:
-    """Processes that hold a node's slurmd log open: slurmd itself and its slurmstepds."""
-    wanted = {str(p) for p in logs.glob(f"slurmd.{node}.log")}
-    for fds in Path("/proc").glob("[0-9]*/fd"):
-        with contextlib.suppress(OSError):
-            if any(str(fd.readlink()) in wanted for fd in fds.iterdir()):
-                yield int(fds.parent.name)
-
-
-def _environments() -> Iterator[tuple[int, set[bytes]]]:
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            yield int(path.parent.name), set(path.read_bytes().split(b"\0"))
-
-
-def _kill(process: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:

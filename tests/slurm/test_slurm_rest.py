@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from debian13 import DEBIAN13, THIS_MACHINE
 from slurm_cluster import SlurmCluster
+from slurm_rest_daemon import start_rest, start_rest_with_tokens
 
 from nodetriage.controller.scheduler import SchedulerRefused
 from nodetriage.controller.slurm import Slurm
@@ -43,11 +44,11 @@ def drained_and_undrained(cluster: SlurmCluster, rest: Slurmrestd) -> None:
 def test_nodes_are_drained_over_rest_through_a_socket_and_with_a_token(
     slurm_cluster: SlurmCluster, tmp_path: Path
 ) -> None:
-    over_socket = Counted(RestSettings(slurm_cluster.start_rest()))
+    over_socket = Counted(RestSettings(start_rest(slurm_cluster)))
     drained_and_undrained(slurm_cluster, over_socket)
     assert over_socket.said == ["done"] * 3
     slurm_cluster.reset()
-    address, token = slurm_cluster.start_rest_with_tokens()
+    address, token = start_rest_with_tokens(slurm_cluster)
     (tmp_path / "token").write_text(token)
     with_token = Counted(RestSettings(address, token_file=tmp_path / "token"))
     drained_and_undrained(slurm_cluster, with_token)
@@ -66,7 +67,7 @@ def test_nodes_are_drained_over_rest_through_a_socket_and_with_a_token(
 def test_a_slurmrestd_that_cannot_change_nodes_is_said_once_and_scontrol_drains(
     slurm_cluster: SlurmCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rest = Counted(RestSettings(slurm_cluster.start_rest()))
+    rest = Counted(RestSettings(start_rest(slurm_cluster)))
     if "slurm-wlm 22.05" not in slurm_cluster.run("scontrol", "-V"):
         pytest.skip("this machine's Slurm can change nodes over REST")
     drained_and_undrained(slurm_cluster, rest)
