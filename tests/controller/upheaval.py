@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from upheaval_parts import DAY, Figures, WatchfulSlurm, recorded_faults
+from upheaval_judge import FLAPPING, OWN_HIGH, OWN_LOW, Figures, Judge
+from upheaval_parts import DAY, WatchfulSlurm, recorded_faults
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller import actions, commonmode, inputs, policy
@@ -29,7 +30,6 @@ from nodetriage.controller.state import (
     EventKind,
     FleetState,
     NodeEvent,
-    NodeState,
     OperatorCommand,
     SchedulerFailed,
     SchedulerSeen,
@@ -38,9 +38,6 @@ from nodetriage.controller.state import (
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 HOUR = 3600.0
-OWN_HIGH = ("gpu_off_bus", "gpu_ecc_uncontained", "gpu_gsp_timeout", "pcie_fatal", "nvswitch_fatal", "gpu_init_failed")
-OWN_LOW = ("gpu_remap_pending", "gpu_nvlink_down")
-FLAPPING = "gpu_recovery_needed"
 RULES = Policy(rule=(Rule(fault=FLAPPING, action=Response.DRAIN_AND_REQUEUE, returns="checks_pass"),))
 LEAF_NODES = 16
 
@@ -57,16 +54,12 @@ class Upheaval:
         self.state, self.now_s = FleetState(), 0.0
         self.decided: list[Decided] = []
         self.figures = Figures()
+        self._judge = Judge(self.figures, self.slurm)
         self._entries: list[tuple[datetime, Event | inputs.ViewChange]] = []
         self._view = inputs.View()
         self._plan: list[tuple[float, int, Callable[[], None]]] = []
         self._order, self._seq = count(), count(1)
         self._todo: list[Action] = []
-        self._true: dict[tuple[str, str], str] = {}  # (node, part) -> fault, of nodes' own high and low faults
-        self._ours: list[float] = []  # when each drain of ours was made
-        self._drained: dict[tuple[str, str], float] = {}  # when the first drain of ours met the fault
-        self._begun: dict[tuple[str, str], float] = {}
-        self._common: set[tuple[str, str]] = set()
 
     @property
     def now(self) -> datetime:
@@ -89,7 +82,7 @@ class Upheaval:
     def run(self) -> "Upheaval":
         self._schedule()
         asyncio.run(self._run())
-        self._sum_up()
+        self._judge.sum_up(self.names[0], RULES.brake, self.state, self.now_s)
         return self
 
     async def _run(self) -> None:
@@ -137,37 +130,14 @@ class Upheaval:
         self.at(end_s + HOUR, lambda: self._take(OperatorCommand("undrain", name, "olga")))
 
     def _break(self, name: str, part: str, fault: str, severity: Severity) -> None:
-        self._true[name, part] = fault
-        self._begun[name, part] = self.now_s
-        if self.slurm.views[name].draining:
-            self._drained[name, part] = self.now_s
+        self._judge.begins(name, part, fault, self.now_s)
         self._say(name, EventKind.RAISED, part=part, fault=fault, severity=severity)
 
     def _mend(self, name: str, part: str, fault: str, severity: Severity) -> None:
         if severity is Severity.HIGH:
-            self._judge(name, part)
-        self._true.pop((name, part), None)
+            self._judge.ends(name, part, self.state, self.now_s)
+        self._judge.true.pop((name, part), None)
         self._say(name, EventKind.CLEARED, part=part, fault=fault, severity=severity)
-
-    def _judge(self, name: str, part: str) -> None:
-        """A high fault ends, or the month does: was it acted on?"""
-        own, begin_s = self.figures, self._begun[name, part]
-        own.faults += 1
-        if self.slurm.views[name].draining or (name, part) in self._drained:
-            own.acted_on += 1
-            waited_s = self._drained.get((name, part), begin_s) - begin_s
-            own.worst_minutes_to_drain = max(own.worst_minutes_to_drain, round(waited_s / 60, 1))
-        elif (name, part) in self._common or commonmode.covering(self.state, self.state.nodes[name]):
-            own.in_common_mode += 1
-        elif self._held(name) or self.now_s - begin_s < 900:
-            own.ended_while_held += 1
-        else:
-            own.not_acted_on += 1
-            own.broken_rules.append(f"{name} was broken for {(self.now_s - begin_s) / 60:.0f} min, and not drained")
-
-    def _held(self, name: str) -> bool:
-        drain = self.state.nodes[name].drain
-        return self.state.breaker.is_open or (drain is not None and bool(drain.held_why))
 
     def _plan_flapping(self, when_s: float) -> None:
         name = self.names[0]
@@ -177,7 +147,7 @@ class Upheaval:
         self.at(when_s + 1000, lambda: self._take(Tick()))
 
     def _unflap(self, name: str, part: str, fault: str, severity: Severity) -> None:
-        self._true.pop((name, part), None)
+        self._judge.true.pop((name, part), None)
         self._say(name, EventKind.CLEARED, part=part, fault=fault, severity=severity)
 
     def _half_vanish(self) -> None:
@@ -204,7 +174,7 @@ class Upheaval:
 
     def _restart_storm(self) -> None:
         """Every agent starts anew and says again what it finds."""
-        for (name, part), fault in tuple(self._true.items()):
+        for (name, part), fault in tuple(self._judge.true.items()):
             severity = Severity.LOW if fault in OWN_LOW else Severity.HIGH
             again = {"part": part, "fault": fault, "severity": severity}
             self.at(self.now_s + 1, lambda n=name, a=again: self._say(n, EventKind.REPEATED, **a))  # type: ignore[misc]
@@ -222,7 +192,7 @@ class Upheaval:
 
     def _operator(self) -> None:
         """Drains a node, often one that is ill, or resumes one; hours later lets go of what is theirs."""
-        ill = [name for name, _ in self._true]
+        ill = [name for name, _ in self._judge.true]
         name = self.random.choice(ill if ill and self.random.random() < 0.5 else self.names)
         view = self.slurm.views[name]
         if self.random.random() < 0.15:
@@ -268,9 +238,9 @@ class Upheaval:
             self._note_common()
 
     def _note_common(self) -> None:
-        for name, part in self._true:
+        for name, part in self._judge.true:
             if (node := self.state.nodes.get(name)) is not None and commonmode.covering(self.state, node):
-                self._common.add((name, part))
+                self._judge.common.add((name, part))
 
     async def _act(self) -> None:
         for _ in range(len(self._todo)):
@@ -295,7 +265,7 @@ class Upheaval:
         else:
             done = await actions.call_off(action, checked.why, self.slurm, tried=True)
         if action.kind is ActionKind.DRAIN and any(s.startswith("drain") for s in self.slurm.said[calls:]):
-            self._count_drain(action)
+            self._judge.drained(action, self.state, self.now_s)
         if action.kind is ActionKind.REQUEUE and self.slurm.held[action.job].state == "PENDING":
             self.at(self.now_s + 600, lambda: self._place(action.job))
         if self.random.random() < 0.03:
@@ -316,47 +286,6 @@ class Upheaval:
         free = [n for n in self.random.sample(self.names, 40) if not self.slurm.views[n].draining][:4]
         restarts = self.slurm.held[job].restarts if job in self.slurm.held else 0
         self.slurm.place(job, *free, restarts=restarts)
-
-    # Whether the rules were kept.
-
-    def _count_drain(self, action: Action) -> None:
-        own = self.figures
-        name = action.node
-        own.drains += 1
-        for key in self._true:
-            if key[0] == name:
-                self._drained.setdefault(key, self.now_s)
-        self._ours = [at for at in self._ours if self.now_s - at < HOUR] + [self.now_s]
-        own.most_drains_in_an_hour = max(own.most_drains_in_an_hour, len(self._ours))
-        ours = sum(v.draining and parse_reason(v.reason) is not None for v in self.slurm.views.values())
-        own.most_drained_at_once = max(own.most_drained_at_once, ours)
-        own.flapping_drains += action.fault == FLAPPING
-        if action.fault in ("mount_hung", "gpu_missing", "node_lost", "agent_silent"):
-            own.upheaval_drains += 1
-        if not any(node == name for node, _ in self._true) and not self._is_lemon(name):
-            own.healthy_drains += 1
-            own.broken_rules.append(f"{name} drained for {action.fault} although nothing was wrong with it")
-
-    def _is_lemon(self, name: str) -> bool:
-        return self.state.nodes[name].state is NodeState.LEMON
-
-    def _sum_up(self) -> None:
-        own = self.figures
-        for (name, part), fault in self._true.items():
-            if fault in OWN_HIGH:
-                self._judge(name, part)
-        own.requeues = sum(self.slurm.requeued.values())
-        own.requeued_twice = sum(n > 1 for n in self.slurm.requeued.values())
-        own.operator_drains_touched = len(self.slurm.touched)
-        own.broken_rules += self.slurm.touched
-        own.flapping_is_lemon = self._is_lemon(self.names[0])
-        limits = RULES.brake
-        if own.most_drains_in_an_hour > limits.max_drains_per_hour or own.most_drained_at_once > limits.max_nodes:
-            own.broken_rules.append("more drains than the brake allows")
-        if own.upheaval_drains:
-            own.broken_rules.append("nodes were drained for what was no fault of theirs")
-        if own.requeued_twice:
-            own.broken_rules.append("a run of a job was requeued twice")
 
     def report(self) -> dict[str, object]:
         return asdict(replace(self.figures, broken_rules=self.figures.broken_rules[:10]))

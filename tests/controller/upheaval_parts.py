@@ -1,10 +1,9 @@
-"""What upheaval.py needs: when servers really failed, a Slurm that notes whose drain is touched, and the figures."""
+"""What upheaval.py needs: when servers really failed, and a Slurm that notes whose drain is touched."""
 
 import json
 import lzma
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fake_slurm import FakeSlurm
@@ -14,30 +13,6 @@ from nodetriage.controller.reason import parse_reason
 TRACE = Path(__file__).resolve().parents[1] / "analysis/data/infinitehbd/fault_trace.json.xz"
 TRACE_NODES, TRACE_DAYS = 400, 348.0
 DAY = 86400.0
-
-
-@dataclass
-class Figures:
-    faults: int = 0  # of single nodes, high
-    acted_on: int = 0
-    in_common_mode: int = 0  # and so rightly left alone
-    ended_while_held: int = 0  # by brake or breaker
-    not_acted_on: int = 0
-    worst_minutes_to_drain: float = 0.0
-    drains: int = 0
-    most_drains_in_an_hour: int = 0
-    most_drained_at_once: int = 0
-    upheaval_nodes: int = 0  # hit by what was no fault of theirs
-    upheaval_drains: int = 0
-    healthy_drains: int = 0
-    requeues: int = 0
-    requeued_twice: int = 0
-    operator_drains: int = 0
-    operator_drains_touched: int = 0
-    kills: int = 0
-    flapping_drains: int = 0
-    flapping_is_lemon: bool = False
-    broken_rules: list[str] = field(default_factory=list)
 
 
 class WatchfulSlurm(FakeSlurm):

@@ -1,0 +1,118 @@
+"""Holds what was done in an upheaval against the rules: who was ill, who was drained, how many at once, whose drain."""
+
+from dataclasses import dataclass, field
+
+from upheaval_parts import WatchfulSlurm
+
+from nodetriage.controller import commonmode
+from nodetriage.controller.guards import Limits
+from nodetriage.controller.reason import parse_reason
+from nodetriage.controller.state import Action, FleetState, NodeState
+
+OWN_HIGH = ("gpu_off_bus", "gpu_ecc_uncontained", "gpu_gsp_timeout", "pcie_fatal", "nvswitch_fatal", "gpu_init_failed")
+OWN_LOW = ("gpu_remap_pending", "gpu_nvlink_down")
+FLAPPING = "gpu_recovery_needed"
+HOUR = 3600.0
+
+
+@dataclass
+class Figures:
+    faults: int = 0  # of single nodes, high
+    acted_on: int = 0
+    in_common_mode: int = 0  # and so rightly left alone
+    ended_while_held: int = 0  # by brake or breaker
+    not_acted_on: int = 0
+    worst_minutes_to_drain: float = 0.0
+    drains: int = 0
+    most_drains_in_an_hour: int = 0
+    most_drained_at_once: int = 0
+    upheaval_nodes: int = 0  # hit by what was no fault of theirs
+    upheaval_drains: int = 0
+    healthy_drains: int = 0
+    requeues: int = 0
+    requeued_twice: int = 0
+    operator_drains: int = 0
+    operator_drains_touched: int = 0
+    kills: int = 0
+    flapping_drains: int = 0
+    flapping_is_lemon: bool = False
+    broken_rules: list[str] = field(default_factory=list)
+
+
+class Judge:
+    """`true` is what is really wrong: (node, part) -> fault, of nodes' own high and low faults."""
+
+    def __init__(self, figures: Figures, slurm: WatchfulSlurm) -> None:
+        self.figures, self.slurm = figures, slurm
+        self.true: dict[tuple[str, str], str] = {}
+        self.common: set[tuple[str, str]] = set()  # that were a part of a fleet incident
+        self._begun: dict[tuple[str, str], float] = {}
+        self._drained: dict[tuple[str, str], float] = {}  # when the first drain of ours met the fault
+        self._ours: list[float] = []  # when each drain of ours of the last hour was made
+
+    def begins(self, name: str, part: str, fault: str, now_s: float) -> None:
+        self.true[name, part] = fault
+        self._begun[name, part] = now_s
+        if self.slurm.views[name].draining:
+            self._drained[name, part] = now_s
+
+    def ends(self, name: str, part: str, state: FleetState, now_s: float) -> None:
+        """A high fault ends, or the month does: was it acted on?"""
+        own, begin_s = self.figures, self._begun[name, part]
+        own.faults += 1
+        if self.slurm.views[name].draining or (name, part) in self._drained:
+            own.acted_on += 1
+            waited_s = self._drained.get((name, part), begin_s) - begin_s
+            own.worst_minutes_to_drain = max(own.worst_minutes_to_drain, round(waited_s / 60, 1))
+        elif (name, part) in self.common or commonmode.covering(state, state.nodes[name]):
+            own.in_common_mode += 1
+        elif _held(name, state) or now_s - begin_s < 900:
+            own.ended_while_held += 1
+        else:
+            own.not_acted_on += 1
+            own.broken_rules.append(f"{name} was broken for {(now_s - begin_s) / 60:.0f} min, and not drained")
+
+    def drained(self, action: Action, state: FleetState, now_s: float) -> None:
+        """A drain of ours was made."""
+        own = self.figures
+        name = action.node
+        own.drains += 1
+        for key in self.true:
+            if key[0] == name:
+                self._drained.setdefault(key, now_s)
+        self._ours = [at for at in self._ours if now_s - at < HOUR] + [now_s]
+        own.most_drains_in_an_hour = max(own.most_drains_in_an_hour, len(self._ours))
+        ours = sum(v.draining and parse_reason(v.reason) is not None for v in self.slurm.views.values())
+        own.most_drained_at_once = max(own.most_drained_at_once, ours)
+        own.flapping_drains += action.fault == FLAPPING
+        if action.fault in ("mount_hung", "gpu_missing", "node_lost", "agent_silent"):
+            own.upheaval_drains += 1
+        if not any(node == name for node, _ in self.true) and not _is_lemon(name, state):
+            own.healthy_drains += 1
+            own.broken_rules.append(f"{name} drained for {action.fault} although nothing was wrong with it")
+
+    def sum_up(self, flapping: str, limits: Limits, state: FleetState, now_s: float) -> None:
+        own = self.figures
+        for (name, part), fault in self.true.items():
+            if fault in OWN_HIGH:
+                self.ends(name, part, state, now_s)
+        own.requeues = sum(self.slurm.requeued.values())
+        own.requeued_twice = sum(n > 1 for n in self.slurm.requeued.values())
+        own.operator_drains_touched = len(self.slurm.touched)
+        own.broken_rules += self.slurm.touched
+        own.flapping_is_lemon = _is_lemon(flapping, state)
+        if own.most_drains_in_an_hour > limits.max_drains_per_hour or own.most_drained_at_once > limits.max_nodes:
+            own.broken_rules.append("more drains than the brake allows")
+        if own.upheaval_drains:
+            own.broken_rules.append("nodes were drained for what was no fault of theirs")
+        if own.requeued_twice:
+            own.broken_rules.append("a run of a job was requeued twice")
+
+
+def _held(name: str, state: FleetState) -> bool:
+    drain = state.nodes[name].drain
+    return state.breaker.is_open or (drain is not None and bool(drain.held_why))
+
+
+def _is_lemon(name: str, state: FleetState) -> bool:
+    return state.nodes[name].state is NodeState.LEMON
