@@ -102,7 +102,7 @@ CHECK = Check(
     policy=Policy(),
     faults=("eth_missing", "eth_unreadable", "eth_link_down", "eth_link_slow", "eth_link_flapping"),
     worker="fabric",
-    every_s=60,
+    every_s=300,
     remember=remember,
     wakes_on=("udev:net",),
 )

@@ -61,7 +61,7 @@ CHECK = Check(
     policy=Policy(),
     faults=("gpu_throttled",),
     worker="gpu",
-    every_s=60,
+    every_s=300,
     timeout_s=10,
     remember=remember,
 )

@@ -68,5 +68,5 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("mem_uncorrected", "mem_corrected_storm", "mem_counter_unreadable"),
-    every_s=60,
+    every_s=300,
 )
