@@ -17,7 +17,7 @@ _REASONS = {"hw_slowdown": 1 << 3, "hw_thermal_slowdown": 1 << 6, "hw_power_brak
 class Policy:
     """One slow sample is no fault."""
 
-    samples: int = 3  # in a row, 60 s apart
+    samples: int = 3  # looks in a row, every_s apart
 
 
 @dataclass(frozen=True, slots=True)
