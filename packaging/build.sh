@@ -38,12 +38,12 @@ describe() {
     about="It looks at GPUs, fabric, memory, disks and mounts, as it happens, and tells a controller."
     case $1 in
     nodetriage)
-        command=nodetriage unit=nodetriage-agent.service state="/var/lib/nodetriage /run/nodetriage"
+        command=nodetriage glibc=2.17 unit=nodetriage-agent.service state="/var/lib/nodetriage /run/nodetriage"
         conf_d=/etc/nodetriage/conf.d suggests="smartmontools, nvme-cli, ipmitool, munge"
         summary="finds hardware and system faults on GPU nodes (agent)"
         ;;
     nodetriage-controller)
-        command=nodetriagectl unit=nodetriage-controller.service state=/var/lib/nodetriage-controller
+        command=nodetriagectl glibc=2.34 unit=nodetriage-controller.service state=/var/lib/nodetriage-controller
         conf_d=/etc/nodetriage/controller.d suggests="slurm-client, munge, postgresql"
         summary="decides what a fault of a GPU node costs, and acts through Slurm (controller)"
         about="It keeps what the agents find, drains nodes, requeues their jobs and answers questions about the history."
@@ -60,26 +60,28 @@ lay() {
     mkdir -p "$2/usr/bin" "$2$conf_d" "$2/usr/share/doc/$1"
     ln -s "/opt/$1/bin/$command" "$2/usr/bin/$command"
     install -D -m 644 "systemd/$unit" "$2/usr/lib/systemd/system/$unit"
-    cp -r docs/*.md "$2/usr/share/doc/$1/"
+    cp -r docs/*.md docs/decisions "$2/usr/share/doc/$1/"
     install -m 644 LICENSE "$2/usr/share/doc/$1/copyright"
     gzip -9n <CHANGELOG.md >"$2/usr/share/doc/$1/changelog.gz"
     if [ "$1" = nodetriage ]; then
         install -m 644 packaging/etc/agent.toml "$2/etc/nodetriage/"
         install -D -m 644 systemd/nodetriage-agent.tmpfiles "$2/usr/lib/tmpfiles.d/$1.conf"
         mkdir -p "$2/usr/libexec/nodetriage" "$2/usr/share/nodetriage"
-        cc -O2 -Wall -Wextra -o "$2/usr/libexec/nodetriage/nodetriage-hook" packaging/slurm/nodetriage-hook.c
+        # Static: it starts in half the time, and runs with any glibc.
+        cc -O2 -static -Wall -Wextra -o "$2/usr/libexec/nodetriage/nodetriage-hook" packaging/slurm/nodetriage-hook.c
         cp -r packaging/slurm "$2/usr/share/nodetriage/slurm"
         rm "$2/usr/share/nodetriage/slurm/nodetriage-hook.c"
         chmod 755 "$2"/usr/share/nodetriage/slurm/*.d/* "$2/usr/share/nodetriage/slurm/healthcheck"
     else
         install -m 644 packaging/etc/controller.toml packaging/etc/policy.toml "$2/etc/nodetriage/"
+        install -D -m 644 packaging/prometheus-rules.yml "$2/usr/share/$1/prometheus-rules.yml"
     fi
 }
 
 fill() { # TEMPLATE PACKAGE ROOT
     sed -e "s|@PACKAGE@|$2|g; s|@VERSION@|$version|g; s|@REVISION@|$revision|g; s|@PYTHON@|$interpreter|g" \
         -e "s|@UNIT@|$unit|g; s|@STATE@|$state|g; s|@CONF_D@|$conf_d|g; s|@SUMMARY@|$summary|g; s|@ABOUT@|$about|g" \
-        -e "s|@SUGGESTS@|$suggests|g; s|@ROOT@|$3|g; s|@FILES@|$work/$2.files|g" \
+        -e "s|@GLIBC@|$glibc|g; s|@SUGGESTS@|$suggests|g; s|@ROOT@|$3|g; s|@FILES@|$work/$2.files|g" \
         -e "s|@SIZE_KIB@|$(du -sk "$3" | cut -f1)|g; s|@ARCHITECTURE@|$(dpkg --print-architecture 2>/dev/null)|g" "$1"
 }
 
@@ -103,7 +105,8 @@ make_rpm() {
         echo "/opt/$1"
         find usr ! -type d ! -path 'usr/share/doc/*' -printf '/%p\n' | sed 's|\(/usr/share/man/.*\)|%doc \1|'
         echo "%doc /usr/share/doc/$1"
-        [ "$1" != nodetriage ] || printf '%%dir %s\n' /usr/libexec/nodetriage /usr/share/nodetriage
+        [ "$1" != nodetriage ] || echo "%dir /usr/libexec/nodetriage"
+        echo "%dir /usr/share/$1"
     ) >"$work/$1.files"
     fill packaging/rpm/package.spec.in "$1" "$2" >"$work/$1.spec"
     rpmbuild --quiet -bb --define "_topdir $work/rpm" --define "_rpmdir $out" --define "use_source_date_epoch_as_buildtime 1" \

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodetriage.controller import config, metrics
 from nodetriage.controller.state import BreakerFacts, FleetState, NodeFacts, NodeState
 
+ROOT = Path(__file__).resolve().parents[2]
 FACTS = metrics.Facts("1.2.3", 7, 2, 5)
 
 
@@ -88,6 +89,31 @@ def test_promtool_finds_nothing_to_complain_of() -> None:
     )
 
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_promtool_accepts_the_alarms_and_they_are_about_what_is_told() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is in Debian's package prometheus")
+
+    async def main() -> set[str]:
+        async with served(replace(FACTS, actions={("drain", "done"): 1})) as port:
+            return {name.partition(" ")[0] for name in await scrape(port)}
+
+    rules = ROOT / "packaging/prometheus-rules.yml"
+    checked = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True, timeout=30)
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert set(re.findall(r"\bnodetriage_\w+", rules.read_text())) <= asyncio.run(main())
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    registry = CollectorRegistry()
+    metrics.Meters(registry)
+    names = {m.name for m in (*registry.collect(), *metrics.families(FACTS))}
+    page = (ROOT / "docs/operate.md").read_text()
+
+    assert len(names) > 8
+    assert not [name for name in names if f"`{name}" not in page]
 
 
 def test_a_loop_that_stands_still_fails_the_scrape() -> None:

@@ -132,18 +132,23 @@ def test_an_agent_that_stands_still_is_started_again(node: tuple[Machine, frozen
     machine.run(f"rm -r /etc/systemd/system/{AGENT}.d && systemctl daemon-reload && systemctl restart {AGENT}")
 
 
-def test_a_wrong_file_is_told_at_a_reload_and_changes_nothing(node: tuple[Machine, frozen.FreezableMount]) -> None:
+def test_a_reload_takes_over_a_right_file_and_refuses_a_wrong_one(node: tuple[Machine, frozen.FreezableMount]) -> None:
     machine, _ = node
     pid = machine.show(AGENT, "MainPID")
-    machine.write("/etc/nodetriage/conf.d/wrong.toml", "[agent]\nheartbeats = 1\n")
     try:
+        machine.write("/etc/nodetriage/conf.d/test.toml", "[checks.mem_size]\nenabled = false\n")
         machine.run("systemctl reload nodetriage-agent")
-        said = eventually(machine, f"journalctl -u {AGENT} --no-pager", "settings not reloaded")
+        eventually(machine, f"journalctl -u {AGENT} --no-pager", "settings reloaded")
+        machine.write("/etc/nodetriage/conf.d/test.toml", "[agent]\nheartbeats = 1\n")
+        refused = machine.attempt("systemctl reload nodetriage-agent")
+        said = machine.run(f"journalctl -u {AGENT} --no-pager")
     finally:
-        machine.run("rm /etc/nodetriage/conf.d/wrong.toml")
+        machine.run("rm /etc/nodetriage/conf.d/test.toml")
 
-    assert "wrong.toml: agent.heartbeats: unknown key" in said
-    assert machine.show(AGENT, "MainPID") == pid
+    assert refused.returncode != 0
+    assert "test.toml: agent.heartbeats: unknown key" in said
+    assert (machine.show(AGENT, "ActiveState"), machine.show(AGENT, "MainPID")) == ("active", pid)
+    machine.run("systemctl reload nodetriage-agent")
 
 
 def test_it_starts_and_tells_of_a_mount_that_hangs(node: tuple[Machine, frozen.FreezableMount]) -> None:

@@ -72,6 +72,17 @@ def test_both_ask_for_the_python_that_they_were_made_for(first: Path, in_deb: di
     assert f"/usr/bin/python{version}" in told("rpm", "-qpR", str(only(first, "*.rpm"))).split()
 
 
+def test_both_ask_for_the_c_library_that_their_programs_want(first: Path, unpacked: Path) -> None:
+    wanted = [re.findall(r"\(GLIBC_2\.(\d+)", told("objdump", "-T", str(p))) for p in unpacked.rglob("*.so*")]
+    newest = max(int(minor) for symbols in wanted for minor in symbols)
+
+    depends = told("dpkg-deb", "--field", str(only(first, "*.deb")), "Depends")
+    (asked,) = re.findall(r"libc6 \(>= 2\.(\d+)\)", depends)
+    assert newest <= int(asked)
+    assert "NEEDED" not in told("objdump", "-p", str(unpacked / "usr/libexec/nodetriage/nodetriage-hook"))
+    assert f"glibc >= 2.{asked}" in told("rpm", "-qpR", str(only(first, "*.rpm")))
+
+
 def test_nothing_can_be_written_by_anyone_but_root_and_nothing_is_setuid(in_deb: dict[str, str]) -> None:
     open_to_all = [p for p, mode in in_deb.items() if not mode.startswith("l") and ("w" in mode[4:] or "s" in mode)]
 
