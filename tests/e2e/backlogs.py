@@ -26,7 +26,7 @@ class BacklogOutcome:
 
     delivered_s: float  # from the link's return until the last event of the backlog
     fault_s: tuple[float, ...]  # from a new fault on a node
-    backlog_left: tuple[int, ...]  # events that were still to be acked when each of these was
+    backlog_left: tuple[int, ...]  # events that were still to be acked when each of these was made
     arrived: dict[str, list[int]]  # numbers of the backlog's events by node, as a subscriber of Watch saw them come
 
 
@@ -79,8 +79,8 @@ async def deliver(fleet: Fleet, link: Link, nodes: int, events: int) -> BacklogO
             link.restore()
             await _until(lambda: to_come() < nodes * events * (1 - BEGUN))
             for i in range(NEW_FAULTS):
-                fault_s.append(await _new_fault(running[i * nodes // NEW_FAULTS], f"new-{i}"))
                 left.append(to_come())
+                fault_s.append(await _new_fault(running[i * nodes // NEW_FAULTS], f"new-{i}"))
             await _until(lambda: to_come() == 0)
             delivered_s = time.monotonic() - began_s
             await _until(lambda: subscriber.count >= nodes * events + NEW_FAULTS)
