@@ -1,8 +1,6 @@
 """The tests of this folder run on both versions of Slurm: this machine's own, and 24.11 in a Debian 13 tree."""
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,21 +42,13 @@ def _new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOf
 
         def new(version: str, *, tokens: bool = False, **settings: object) -> SlurmCluster:
             root = debian13.tree() if version == DEBIAN13 else None
-            folder = _folder_in(root, stack) if root else tmp_path_factory.mktemp("slurm")
+            folder = stack.enter_context(debian13.folder_in(root)) if root else tmp_path_factory.mktemp("slurm")
             conf = str(settings.pop("extra_conf", "")) + (jwt_conf(folder) if tokens else "")
             cluster = SlurmCluster(folder, root=root, extra_conf=conf, **settings)  # type: ignore[arg-type]
             stack.callback(cluster.stop)
             return cluster
 
         yield new
-
-
-def _folder_in(root: Path, stack: contextlib.ExitStack) -> Path:
-    (root / "clusters").mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=root / "clusters"))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    folder.chmod(0o755)
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,15 @@ It lies under $NODETRIAGE_TEST_CACHE, or /var/cache/nodetriage-tests. A link ins
 within as well, so that one path means the same file to a daemon in the tree and to a test outside.
 """
 
+import contextlib
 import fcntl
 import os
 import re
 import shutil
 import socket
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,31 @@ def tree() -> Path:
             _make(root)
     _name_this_host(root)
     return root
+
+
+@contextlib.contextmanager
+def folder_in(root: Path) -> Iterator[Path]:
+    """A folder of this session's own in the tree. What sessions that were killed left there is removed first."""
+    clusters = root / "clusters"
+    clusters.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        with (root / "clusters.lock").open("w") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            for old in clusters.iterdir():
+                _remove_if_left(old)
+            folder = Path(tempfile.mkdtemp(dir=clusters))
+            folder.chmod(0o755)
+            mine = stack.enter_context((folder / "session").open("w"))
+            fcntl.flock(mine, fcntl.LOCK_EX)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Its session holds a lock for as long as it lives."""
+    with contextlib.suppress(BlockingIOError), (folder / "session").open("a") as session:
+        fcntl.flock(session, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make(root: Path) -> None:
