@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from nodetriage.controller.brain import Brain
 from nodetriage.controller.database import open_database
 from nodetriage.controller.rows import Hello
 from nodetriage.controller.rules import Authority, Limits, Policy, Rule
-from nodetriage.controller.scheduler import NodeView, NoScheduler, Scheduler
+from nodetriage.controller.scheduler import NodeView, NoScheduler, ReservationView, Scheduler, SchedulerUnavailable
 from nodetriage.controller.state import DrainStatus, NodeState, OperatorCommand
 from nodetriage.controller.store import Store
 from nodetriage.v1 import health_pb2 as pb
@@ -264,3 +264,40 @@ def test_an_action_that_breaks_stays_to_be_done_and_the_next_is_tried(tmp_path: 
             assert {a.status for a in (await controller.actions()).values()} == {"pending"}
 
     run(main)
+
+
+def test_nothing_is_done_before_the_first_look_at_the_scheduler(tmp_path: Path) -> None:
+    class Late(FakeSlurm):
+        async def nodes(self) -> Mapping[str, NodeView]:
+            await may_be_read.wait()
+            return await super().nodes()
+
+    slurm = Late("n1", "n2")
+    may_be_read = asyncio.Event()
+
+    async def main() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await until(lambda: controller.status("n1") == "asked")
+            slurm.reserved = (ReservationView("fix", ("n1",), maintenance=True),)
+            may_be_read.set()
+            await until(lambda: controller.all_actions(lambda a: a.status == "cancelled"))
+
+    run(main)
+    assert slurm.said == []
+
+
+def test_a_topology_that_cannot_be_read_keeps_no_node_from_being_drained(tmp_path: Path) -> None:
+    class Nonsense(FakeSlurm):
+        async def topology(self) -> Mapping[str, tuple[str, ...]]:
+            raise SchedulerUnavailable("scontrol show topology: expected SwitchName=")
+
+    slurm = Nonsense("n1", "n2")
+
+    async def main() -> None:
+        async with running(tmp_path, slurm) as controller:
+            await controller.tell("n1")
+            await until(lambda: controller.status("n1") == "done")
+
+    run(main)
+    assert len(slurm.said) == 1
