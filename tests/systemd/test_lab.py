@@ -82,8 +82,10 @@ def test_a_fault_on_one_node_drains_it_and_requeues_its_job_through_the_installe
         machine.write("/etc/nodetriage/agent.toml", AGENT_TOML)
         machine.run("systemctl restart nodetriage-agent")
     wait_until(lambda: connected(head) == ["n1 munge", "n2 munge", "n3 munge"], 30, "all agents are known by munge")
-    number = head.run("sbatch --parsable -w n2 --chdir=/ -o /dev/null --wrap 'sleep 600'").strip()
-    wait_until(lambda: job(head, number)["JobState"] == "RUNNING", 30, "the job runs: the prolog let it in")
+    script = "touch /run/job-began; sleep 600"
+    number = head.run(f"sbatch --parsable -w n2 --chdir=/ -o /dev/null --wrap '{script}'").strip()
+    # RUNNING alone would say too little: with the prolog still at work, the fault would rightly be its to refuse.
+    wait_until(lambda: sick.attempt("test -e /run/job-began").returncode == 0, 30, "the prolog let the job in")
 
     lab.kernel_logs["n2"].write(XID_79)
 
