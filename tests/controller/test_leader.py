@@ -6,7 +6,8 @@ import psycopg
 import pytest
 from sqlalchemy import func, make_url, select
 
-from nodetriage.controller import schema
+from nodetriage.checks.settings import ConfigError
+from nodetriage.controller import migrate, schema
 from nodetriage.controller.database import open_database
 from nodetriage.controller.leader import Deposed, Leadership
 from nodetriage.controller.rows import Hello
@@ -45,6 +46,20 @@ def test_the_second_waits_for_the_first_and_is_of_a_later_epoch(postgres_url: st
         second.release()
 
     asyncio.run(play())
+
+
+def test_tables_are_not_upgraded_under_a_leader(postgres_url: str) -> None:
+    engine = open_database(postgres_url)
+
+    async def play() -> None:
+        first = leadership(postgres_url)
+        await first.take(Notify({}))
+        with pytest.raises(ConfigError, match="a controller leads"):
+            migrate.upgrade(engine)
+        first.release()
+
+    asyncio.run(play())
+    engine.dispose()
 
 
 def test_one_that_lost_its_lock_learns_it_and_can_write_nothing_once_another_leads(postgres_url: str) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, func, select
 
 from nodetriage.checks.settings import ConfigError
 from nodetriage.controller import database
+from nodetriage.controller.leader import LOCK
 
 FOLDER = Path(__file__).resolve().parent / "migrations"
 
@@ -20,9 +21,13 @@ FOLDER = Path(__file__).resolve().parent / "migrations"
 def upgrade(engine: Engine) -> tuple[str, str]:
     """(revision before, revision after); the same where there was nothing to do. "" is an empty database.
 
-    Raises ConfigError where the tables were made by no revision, or by one that is not known here.
+    Raises ConfigError where the tables were made by no revision or by one that is not known here, and where a
+    controller leads on this PostgreSQL.
     """
     with engine.connect() as connection:
+        connection.detach()  # so that it is closed at the end, and the lock goes with it
+        if connection.dialect.name == "postgresql" and not connection.scalar(select(func.pg_try_advisory_lock(LOCK))):
+            raise ConfigError("a controller leads on this database: stop all of them first")
         before = database.revision(connection)
         if not before and database.has_tables(connection):
             raise ConfigError("the tables were made before revisions were counted: move that database away")
