@@ -1,6 +1,7 @@
 """Drains through a real slurmrestd where its version can, and through scontrol where it cannot."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,8 @@ def test_nodes_are_drained_over_rest_through_a_socket_and_with_a_token(
 def test_a_slurmrestd_that_cannot_change_nodes_is_said_once_and_scontrol_drains(
     slurm_cluster: SlurmCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if shutil.which("slurmrestd") is None:
+        pytest.skip("slurmrestd is needed: Debian package slurmrestd")
     rest = Counted(RestSettings(start_rest(slurm_cluster)))
     if "slurm-wlm 22.05" not in slurm_cluster.run("scontrol", "-V"):
         pytest.skip("this machine's Slurm can change nodes over REST")
