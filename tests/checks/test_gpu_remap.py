@@ -69,7 +69,9 @@ def test_the_driver_s_word_on_a_row_wakes_the_check(code: int, wakes: bool) -> N
 
 
 def test_where_no_gpu_can_remap_the_check_is_skipped(tmp_path: Path) -> None:
-    (tmp_path / "nvml.json").write_text(json.dumps([{"index": 0, "pci": "0000:1b:00.0", "uuid": "GPU-1", "name": "Tesla T4"}]))
+    (tmp_path / "nvml.json").write_text(
+        json.dumps([{"index": 0, "pci": "0000:1b:00.0", "uuid": "GPU-1", "name": "Tesla T4"}])
+    )
 
     with pytest.raises(Unavailable, match="row remapping"):
         read(Host(tmp_path))
