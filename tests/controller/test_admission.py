@@ -15,8 +15,8 @@ from nodetriage.checks.settings import ConfigError
 from nodetriage.controller import history
 from nodetriage.controller.admission import AdmissionSettings, Bucket, admit_hello
 from nodetriage.controller.history import EventFilter
-from nodetriage.service.address import is_local
 from nodetriage.controller.store import Store
+from nodetriage.service.address import is_local
 from nodetriage.v1 import health_pb2 as pb
 
 
