@@ -148,3 +148,14 @@ def test_a_fault_that_passes_and_cannot_be_stored_is_the_readers_error() -> None
             await fault
 
     run(body)
+
+
+def test_a_mistake_of_ours_while_storing_ends_the_stream_too_and_is_not_swallowed() -> None:
+    async def body(scene: Scene) -> None:
+        await scene.send(1)
+        scene.store.let_through(1, TypeError("ours"))
+        await scene.intake.settle()
+        assert scene.acks == []
+        assert [failure.reason for failure in scene.failures] == ["the batch was not stored: TypeError"]
+
+    run(body)

@@ -9,12 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 import grpc
+import structlog
 
 from nodetriage.controller.admission import AdmissionSettings, Refused, admit_batch
 from nodetriage.controller.history import SeqRange
 from nodetriage.controller.store import Store, StoreError
 from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
+
+log = structlog.get_logger(__name__)
 
 
 class Intake:
@@ -64,6 +67,9 @@ class Intake:
             await self._record(batch, now_us, grave)
         except StoreError as error:
             self._fail(Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}"))
+        except Exception as error:  # noqa: BLE001 nobody waits for this task: a mistake of ours must not end in silence
+            log.exception("batch not stored", node=self._node)
+            self._fail(Refused(grpc.StatusCode.INTERNAL, f"the batch was not stored: {type(error).__name__}"))
 
     async def _record(self, batch: health_pb2.EventBatch, now_us: int, grave: bool) -> None:
         # Crash points only where a fault is under way: a test does not want to interrupt the routine before it.
