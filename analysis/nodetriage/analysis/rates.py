@@ -38,6 +38,11 @@ class SizeBucket:
     node_mttf: Figure  # node-days: nodes times longer
 
     @property
+    def gpus(self) -> str:
+        """The sizes in words: "2", "5-8"."""
+        return f"{self.gpus_from}-{self.gpus_to}" if self.gpus_from < self.gpus_to else str(self.gpus_to)
+
+    @property
     def mean_nodes(self) -> float:
         """Nodes of a job in this bucket; NaN where nothing ran."""
         return self.node_days * 24 / self.run_h if self.run_h else float("nan")
@@ -121,7 +126,7 @@ def misfits(buckets: tuple[SizeBucket, ...], rf_per_1000_node_days: float) -> tu
         if not low <= model_h <= high:
             side = "longer" if model_h > high else "shorter"
             text = (
-                f"{b.gpus_from}-{b.gpus_to} GPUs: the model's MTTF of {model_h:.3g} h is {side} than measured"
+                f"{b.gpus} GPUs: the model's MTTF of {model_h:.3g} h is {side} than measured"
                 f" ({low:.3g} to {high:.3g} h at 90 %, {b.failures} failures)"
             )
             found.append(Misfit(b, model_h, text))

@@ -18,7 +18,7 @@ def mttf_report(study: Study) -> list[Section]:
     rf = fleet.rf.value
     rows = [
         (
-            f"{b.gpus_from}-{b.gpus_to}" if b.gpus_from < b.gpus_to else str(b.gpus_to),
+            b.gpus,
             b.runs,
             b.failures,
             b.run_h,

@@ -67,7 +67,7 @@ class Intake:
             await self._record(batch, now_us, grave)
         except StoreError as error:
             self._fail(Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}"))
-        except Exception as error:  # noqa: BLE001 nobody waits for this task: a mistake of ours must not end in silence
+        except Exception as error:
             log.exception("batch not stored", node=self._node)
             self._fail(Refused(grpc.StatusCode.INTERNAL, f"the batch was not stored: {type(error).__name__}"))
 
