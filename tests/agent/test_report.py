@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodetriage.agent.report import as_json, as_text, exit_code
+from nodetriage.agent.report import as_json, as_text, exit_code, in_brief
 from nodetriage.agent.run import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 
@@ -75,3 +75,17 @@ def test_nothing_that_a_user_of_the_machine_named_can_move_the_cursor() -> None:
 def test_colours_are_for_terminals_alone() -> None:
     assert "\x1b" not in "".join(as_text([found(Severity.HIGH)]))
     assert "\x1b[1;31mhigh" in "".join(as_text([found(Severity.HIGH)], colour=True))
+
+
+def test_in_brief_trouble_comes_first_and_quiet_checks_are_told_together() -> None:
+    quiet = [Result("b2", Outcome.SKIPPED, why="no GPU"), Result("a2", Outcome.OK)]
+
+    assert list(in_brief([OK, SKIPPED, *quiet, BROKEN])) == [
+        "c                 broken    no sense",
+        "skipped   no GPU",
+        "  b, b2",
+        "ok",
+        "  a, a2",
+        "",
+        "5 checks: 2 ok, 2 skipped, 1 broken.",
+    ]

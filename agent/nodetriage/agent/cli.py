@@ -144,7 +144,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"profile": settings.profile.name, **report.as_json(results, arguments.times)}, indent=2))
     else:
-        _print(report.as_text(results, _colour()))
+        _print(report.in_brief(results, _colour()))
     return report.exit_code(results)
 
 

@@ -98,13 +98,23 @@ def as_text(results: Sequence[Result], colour: bool = False) -> Iterator[str]:
     yield from textwrap.wrap(_sum(results), WIDTH)
 
 
+def in_brief(results: Sequence[Result], colour: bool = False) -> Iterator[str]:
+    """What a person must read first; then the checks that were skipped, by their reason, and those that are well."""
+    quiet: dict[tuple[Outcome, str], list[str]] = {}
+    for result in results:
+        if result.outcome in (Outcome.SKIPPED, Outcome.OK):
+            quiet.setdefault((result.outcome, result.why), []).append(result.check)
+        else:
+            yield from _check(result, colour)
+    for (outcome, why), names in sorted(quiet.items(), key=lambda group: group[0][0] is Outcome.OK):
+        yield from _line("", outcome, why, colour)
+        yield from textwrap.wrap(", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    yield ""
+    yield from textwrap.wrap(_sum(results), WIDTH)
+
+
 def _check(result: Result, colour: bool) -> Iterator[str]:
-    left = _NAME_WIDTH + _OUTCOME_WIDTH
-    outcome = painted(f"{result.outcome.value:<{_OUTCOME_WIDTH}}", result.outcome, colour)
-    why = textwrap.wrap(clean(result.why), WIDTH - left) or [""]
-    yield f"{result.check:<{_NAME_WIDTH}}{outcome}{why[0]}".rstrip()
-    for line in why[1:]:
-        yield " " * left + line
+    yield from _line(f"{result.check:<{_NAME_WIDTH}}", result.outcome, result.why, colour)
     for finding in _ordered(result.findings):
         severity = painted(f"{finding.severity.name.lower():<9}", finding.severity, colour)
         yield f"  {severity}{clean(finding.part)}: {finding.fault}"
@@ -112,6 +122,15 @@ def _check(result: Result, colour: bool) -> Iterator[str]:
         if known:
             yield from _indented(known.title)
         yield from _indented("  ".join(f"{key}={_value(value)}" for key, value in finding.evidence.items()))
+
+
+def _line(name: str, outcome: Outcome, why: str, colour: bool) -> Iterator[str]:
+    """Name, outcome and reason, in columns."""
+    left = len(name) + _OUTCOME_WIDTH
+    reason = textwrap.wrap(clean(why), WIDTH - left) or [""]
+    yield f"{name}{painted(f'{outcome.value:<{_OUTCOME_WIDTH}}', outcome, colour)}{reason[0]}".rstrip()
+    for line in reason[1:]:
+        yield " " * left + line
 
 
 def _value(value: object) -> str:
