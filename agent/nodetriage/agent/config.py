@@ -167,17 +167,9 @@ class CheckSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSettings:
+class AgentSettings(Sections):
     """All settings of a running agent."""
 
-    agent: Agent = Agent()
-    controller: Controller = Controller()
-    identity: IdentitySettings = IdentitySettings()
-    kernel_log: KernelLogSettings = KernelLogSettings()
-    profile: Profile = Profile()
-    spool: SpoolSettings = SpoolSettings()
-    hooks: HookSettings = HookSettings()
-    programs: ProgramSettings = ProgramSettings()
     checks: Mapping[str, CheckSettings] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # what was read, in order
     sources: Mapping[str, str] = field(default_factory=dict)  # by key: where it is set; the others are defaults
