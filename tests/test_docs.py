@@ -58,3 +58,11 @@ def test_every_verb_and_option_is_in_the_page_about_commands(program: str) -> No
         assert section, f"docs/commands.md has no section {name}: run make docs"
         options = set(re.findall(r"--[a-z][a-z-]+", reference.told(*verb)))
         assert [o for o in options if o not in section[1]] == []
+
+
+def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:
+    decisions = sorted((ROOT / "docs/decisions").glob("*.md"))
+    numbers = [int(page.name[:4]) for page in decisions]
+
+    assert len(numbers) == len(set(numbers))
+    assert [int(page.read_text().split(".")[0].lstrip("# ")) for page in decisions] == numbers
