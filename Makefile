@@ -14,7 +14,7 @@ test: setup ## lint, types, layers, generated stubs, tests (ARGS="-k word" for s
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	scripts/proto.sh --check
-	$(PY) -m pytest $(ARGS)
+	scripts/test.sh $(ARGS)
 package: setup ## .deb, .rpm, wheel and sdist into dist/ (ARGS="--revision 2 nodetriage")
 	packaging/build.sh $(ARGS)
 format: setup ## format the code, mend what ruff can mend
