@@ -141,11 +141,15 @@ class SlurmCluster:
         self.run("scancel", "--user=root", check=False)
         wait_until(lambda: not self.run("squeue", "-h"), 20, "all jobs are gone")
         self._drop_reservations()
-        for name in self.nodes:
-            if self.flags(name) != {"IDLE"}:
-                self.run("scontrol", "cancel_reboot", name, check=False)
-                self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        wait_until(lambda: all(self.flags(n) == {"IDLE"} for n in self.nodes), 30, "all nodes are idle")
+        wait_until(self._all_idle, 60, "all nodes are idle")
+
+    def _all_idle(self) -> bool:
+        """Asks again for each that is not: one that only now is seen to be down needs another word."""
+        busy = [name for name in self.nodes if self.flags(name) != {"IDLE"}]
+        for name in busy:
+            self.run("scontrol", "cancel_reboot", name, check=False)
+            self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+        return not busy
 
     def _drop_reservations(self) -> None:
         for name in re.findall(
