@@ -77,17 +77,15 @@ def _remove_if_left(folder: Path) -> None:
 
 def _make(root: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
-    mirror = _mirror()
-    _run(
-        ["debootstrap", "--variant=minbase", "trixie", str(root), mirror], f"debootstrap could not fetch from {mirror}"
-    )
+    where = " ".join(mirror()) or "debootstrap's default mirror"
+    _run(["debootstrap", "--variant=minbase", "trixie", str(root), *mirror()], f"could not fetch from {where}")
     # No service is to start by being installed.
     policy = root / "usr/sbin/policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     apt = [*entering(root), "env", "DEBIAN_FRONTEND=noninteractive", f"PATH={SYSTEM_PATH}", "apt-get"]
-    _run([*apt, "update"], f"apt-get update in {root} could not reach {mirror}")
+    _run([*apt, "update"], f"apt-get update in {root} could not reach {where}")
     _run([*apt, "install", "-y", "--no-install-recommends", *PACKAGES], f"apt-get install in {root}")
     inside = root / str(root).lstrip("/")
     inside.parent.mkdir(parents=True, exist_ok=True)
@@ -96,12 +94,12 @@ def _make(root: Path) -> None:
     (root / "complete").touch()
 
 
-def _mirror() -> str:
-    """The one that this machine installs from."""
+def mirror() -> list[str]:
+    """The one that this machine installs from; none where it names none: debootstrap has a default."""
     lists = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
     text = "\n".join(p.read_text() for p in lists if p.is_file())
     found = re.search(r"^(?:URIs: |deb (?:\[[^]]*\] )?)(http\S*/debian/?)(?:\s|$)", text, re.MULTILINE)
-    return found[1] if found else "http://deb.debian.org/debian"
+    return [found[1]] if found else []
 
 
 def _wrap_commands(root: Path) -> None:

@@ -6,12 +6,12 @@ It lies beside the other trees of the tests, under $NODETRIAGE_TEST_CACHE or /va
 import fcntl
 import os
 import platform
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from debian13 import mirror
 
 # What a node has before we come: Python of the release, and Slurm with munge for the lab.
 PACKAGES = (
@@ -50,7 +50,7 @@ def tree() -> Path:
 def _make(root: Path, codename: str) -> None:
     shutil.rmtree(root, ignore_errors=True)
     include = ",".join(PACKAGES)
-    argv = ["debootstrap", "--variant=minbase", f"--include={include}", codename, str(root), _mirror()]
+    argv = ["debootstrap", "--variant=minbase", f"--include={include}", codename, str(root), *mirror()]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=SETUP_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -62,11 +62,3 @@ def _make(root: Path, codename: str) -> None:
         archive.unlink()
     subprocess.run(["chroot", str(root), "systemctl", "--quiet", "disable", *SERVICES], check=True, capture_output=True)
     (root / "complete").write_text(" ".join(PACKAGES))
-
-
-def _mirror() -> str:
-    """The one that this machine installs from."""
-    lists = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
-    text = "\n".join(p.read_text() for p in lists if p.is_file())
-    found = re.search(r"^(?:URIs: |deb (?:\[[^]]*\] )?)(http\S*/debian/?)(?:\s|$)", text, re.MULTILINE)
-    return found[1] if found else "http://deb.debian.org/debian"
