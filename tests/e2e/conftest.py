@@ -4,8 +4,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import frozen
 import pytest
 from fleet import NO_BRAKE, Fleet
+from listener import Listener
 from postgres import postgres_server, postgres_url
 from slurm_cluster import SlurmCluster, missing
 
@@ -60,3 +62,19 @@ def lone_fleet(folder: Path) -> Iterator[Fleet]:
         yield fleet
     finally:
         fleet.close()
+
+
+@pytest.fixture
+def mount(folder: Path) -> Iterator[frozen.FreezableMount]:
+    if reason := frozen.missing():
+        pytest.skip(reason)
+    mount = frozen.FreezableMount(folder)
+    yield mount
+    mount.close()
+
+
+@pytest.fixture
+def listener(folder: Path) -> Iterator[Listener]:
+    listener = Listener(folder / "c.sock")
+    yield listener
+    listener.close()

@@ -36,22 +36,6 @@ HUNG = ("fs_mounts", "gpu_lost", "bmc_power")
 
 
 @pytest.fixture
-def mount(folder: Path) -> Iterator[frozen.FreezableMount]:
-    if reason := frozen.missing():
-        pytest.skip(reason)
-    mount = frozen.FreezableMount(folder)
-    yield mount
-    mount.close()
-
-
-@pytest.fixture
-def listener(folder: Path) -> Iterator[Listener]:
-    listener = Listener(folder / "c.sock")
-    yield listener
-    listener.close()
-
-
-@pytest.fixture
 def gpus(fake_gpus: Callable[..., FakeGpus]) -> FakeGpus:
     return fake_gpus(2)
 

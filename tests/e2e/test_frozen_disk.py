@@ -23,22 +23,6 @@ every_s = 0.2
 
 
 @pytest.fixture
-def mount(folder: Path) -> Iterator[frozen.FreezableMount]:
-    if reason := frozen.missing():
-        pytest.skip(reason)
-    mount = frozen.FreezableMount(folder)
-    yield mount
-    mount.close()
-
-
-@pytest.fixture
-def listener(folder: Path) -> Iterator[Listener]:
-    listener = Listener(folder / "c.sock")
-    yield listener
-    listener.close()
-
-
-@pytest.fixture
 def agent(folder: Path, mount: frozen.FreezableMount, listener: Listener) -> Iterator[Agent]:
     agent = Agent(folder / "n1", "n1", listener.address, SETTINGS)
     agent.start()
