@@ -23,13 +23,6 @@ def disk(folder: Path) -> Iterator[LoopDisk]:
 
 
 @pytest.fixture
-def listener(folder: Path) -> Iterator[Listener]:
-    listener = Listener(folder / "c.sock")
-    yield listener
-    listener.close()
-
-
-@pytest.fixture
 def agent(folder: Path, disk: LoopDisk, listener: Listener) -> Iterator[Agent]:
     """Its state is on the disk; it does not run yet."""
     agent = Agent(folder / "n1", "n1", listener.address)

@@ -69,15 +69,6 @@ def hooked(_hooked: tuple[SlurmCluster, Path], folder: Path) -> Iterator[SlurmCl
 
 
 @pytest.fixture
-def mount(folder: Path) -> Iterator[frozen.FreezableMount]:
-    if reason := frozen.missing():
-        pytest.skip(reason)
-    mount = frozen.FreezableMount(folder)
-    yield mount
-    mount.close()
-
-
-@pytest.fixture
 def idle_hooked_fleet(hooked: SlurmCluster, folder: Path) -> Iterator[Fleet]:
     """A fleet that observes the hooked cluster without acting on it."""
     fleet = Fleet(folder, hooked.env, policy=f"authority = 'observe'\n{NO_BRAKE}")
