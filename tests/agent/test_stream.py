@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from nodetriage.agent import stream
-from nodetriage.agent.connection import Connection, Identity, Refused, open_channel
+from nodetriage.agent.connection import Identity, Refused, connect
 from nodetriage.agent.event import Moment, make
 from nodetriage.agent.spool import Spool
 from nodetriage.agent.stream import Node, Stream, next_wait_s
@@ -228,14 +228,6 @@ def test_a_server_that_pushes_back_is_left_alone_for_that_time(with_bench: Any) 
     with_bench(body, prepare)
 
 
-def test_a_write_to_a_stream_that_has_just_ended_is_no_defect_of_the_agent() -> None:
-    class EndedCall:
-        async def write(self, _: pb.AgentMessage) -> None:
-            raise asyncio.InvalidStateError("RPC already finished.")  # as grpc.aio's Call.write does
-
-    assert asyncio.run(Connection(EndedCall()).write(pb.AgentMessage())) is False
-
-
 def test_the_identity_is_asked_for_at_each_connection(with_bench: Any) -> None:
     asked: list[int] = []
 
@@ -257,9 +249,13 @@ def test_the_identity_is_asked_for_at_each_connection(with_bench: Any) -> None:
 
 
 def test_plaintext_leaves_the_machine_never(with_bench: Any) -> None:
+    async def connected(address: str) -> None:
+        async with connect(address, Identity()):
+            pass
+
     for address in ("10.0.0.1:1", "controller:1", "[fe80::1]:1", "0.0.0.0:1", "localhost.example.org:1", "unixx:1"):
         with pytest.raises(Refused, match="plaintext is for loopback"):
-            open_channel(address, Identity())
+            asyncio.run(connected(address))
 
     async def body(bench: Bench) -> None:
         await until(lambda: "plaintext is for loopback" in bench.stream.state)

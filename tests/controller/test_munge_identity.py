@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import hashlib
 import secrets
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +18,6 @@ from fleet_client import AgentStream, ended, hello, serving
 from munged import Munged
 from secure import Witness, secure_agent, secure_channel
 
-from nodetriage.agent.identity import server_certificate
 from nodetriage.controller.certificate import self_signed
 from nodetriage.controller.identity_settings import IdentitySettings
 from nodetriage.controller.munge_proof import MungeProof
@@ -41,6 +41,18 @@ def munged() -> Iterator[Munged]:
     running = Munged()
     yield running
     running.close()
+
+
+def server_certificate(target: str) -> bytes:
+    """What a server shows (DER), whoever it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])  # gRPC ends the handshake otherwise
+    host, _, port = target.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as plain, context.wrap_socket(plain) as line:
+        found = line.getpeercert(binary_form=True)
+    assert found
+    return found
 
 
 async def hosts() -> Mapping[str, tuple[str, ...]]:
@@ -84,7 +96,7 @@ async def controller(
     proof = MungeProof(own, NodeAddresses(names), ask_limit_s)
     async with serving(folder, "127.0.0.1:0", (proof,)) as (_, _, target):
         found = Controller(target, Munge(munged.socket))
-        der = await server_certificate(target)
+        der = await asyncio.to_thread(server_certificate, target)
         found.pem, found.certificate = ssl.DER_cert_to_PEM_cert(der).encode(), hashlib.sha256(der).hexdigest()
         yield found
 

@@ -1,23 +1,25 @@
-"""One connection to a controller: the only place of the agent that knows gRPC.
+"""One connection to a controller: the only place of the agent that knows that it is gRPC.
 
 Messages go in and out; how it ended is one exception with one line of why. stream.py decides what to say and when to
-try again.
+try again; http2.py has the bytes.
 """
 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-import grpc
+from google.protobuf.message import DecodeError
 
-from nodetriage.service.address import is_local
+from nodetriage.agent.http2 import Call, CallEnded, open_call
+from nodetriage.service.address import is_local, is_unix
 from nodetriage.v1 import health_pb2 as pb
-from nodetriage.v1 import health_pb2_grpc
 
+PATH = f"/{pb.DESCRIPTOR.services_by_name['NodeHealth'].full_name}/Connect"
 PUSH_BACK = "grpc-retry-pushback-ms"  # as in gRPC's retry design (gRFC A6); negative: as late as possible
 LONGEST_PUSH_BACK_S = 600.0
 VERIFY_LIMIT_S = 20.0
@@ -26,15 +28,7 @@ PLAINTEXT = (
     "plaintext is for loopback and Unix sockets only. Set [identity] kind to tls (certificates from "
     "nodetriagectl pki) or munge (the cluster's munge key): docs/identity.md"
 )
-MESSAGE_LIMIT_BYTES = 4 << 20
-_OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside: the controller is on this side of it
-)
+Metadata = tuple[tuple[str, str], ...]
 
 
 class Refused(Exception):
@@ -49,15 +43,24 @@ class Ended(Exception):
         self.again_in_s = again_in_s
 
 
+class Proof(Protocol):
+    """Both ends show who they are, on one connection."""
+
+    async def metadata(self, certificate: bytes) -> Metadata:
+        """What we show of ourselves to the server that showed this certificate (DER). Raises Refused."""
+
+    async def verify(self, answer: Mapping[str, str]) -> None:
+        """Looks at the server's first metadata, before anything is said to it. Raises Refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """How this node shows who it is. Asked for at each connection, so that keys can change without a restart."""
 
-    credentials: grpc.ChannelCredentials | None = None  # None: plaintext, on this machine only
-    metadata: tuple[tuple[str, str], ...] = ()
-    options: tuple[tuple[str, str], ...] = ()  # of the channel
-    # Looks at the controller's first metadata, before anything is said to it. Raises Refused.
-    verify: Callable[[Mapping[str, str | bytes]], Awaitable[None]] | None = None
+    tls: ssl.SSLContext | None = None  # None: plaintext, on this machine only
+    server_name: str = ""  # whom the server's certificate must name; "": the host of the address
+    metadata: Metadata = ()
+    proof: Proof | None = None
 
 
 async def anonymous(_: str) -> Identity:
@@ -68,47 +71,64 @@ async def anonymous(_: str) -> Identity:
 class Connection:
     """Both directions of one Connect call. One task may read while another writes."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
 
     async def write(self, message: pb.AgentMessage) -> bool:
-        """Returns when the message may leave, which flow control can delay; False if the call has ended: `read` tells
-        why."""
+        """Returns when the message is on its way, which flow control can delay; False if the call has ended: `read`
+        tells why."""
         try:
-            await self._call.write(message)
-        except (asyncio.InvalidStateError, grpc.aio.AioRpcError):  # had ended before, ended meanwhile
+            await self._call.send(message.SerializeToString())
+        except CallEnded:
             return False
         return True
 
     async def read(self) -> pb.ControllerMessage | None:
         """The next message; None after the controller closed its side. Raises Ended."""
         try:
-            message = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise _ended(error) from None
-        return None if message is grpc.aio.EOF else message
+            return pb.ControllerMessage.FromString(await self._call.receive())
+        except DecodeError:
+            raise Ended("what the controller sent is no ControllerMessage") from None
+        except CallEnded as end:
+            if end.trailers.get("grpc-status") == "0":
+                return None
+            raise _ended(end) from None
 
 
 @asynccontextmanager
 async def connect(address: str, identity: Identity) -> AsyncIterator[Connection]:
-    """Whether anyone is there shows at the first `read`. Raises Refused for plaintext that would leave the machine."""
-    async with open_channel(address, identity) as channel:
-        stub: Any = health_pb2_grpc.NodeHealthStub(channel)  # type: ignore[no-untyped-call] # generated
-        call = stub.Connect(metadata=identity.metadata or None)
+    """Whether the controller lets us in shows at the first `read`.
+
+    Raises Refused for plaintext that would leave the machine or a controller that does not show who it is, Ended or
+    OSError where there is no connection.
+    """
+    if identity.tls is None and not is_local(address):
+        raise Refused(f"{address}: {PLAINTEXT}")
+    try:
+        call = await open_call(address, identity.tls, identity.server_name)
+    except (ssl.SSLError, ValueError) as error:
+        raise Ended(str(error)) from None
+    try:
+        metadata = identity.metadata
+        if identity.proof:
+            metadata += await identity.proof.metadata(call.certificate)
+        connection = Connection(call)
         try:
-            connection = Connection(call)
-            if identity.verify is not None:
-                await _verify(connection, identity.verify, call)
-            yield connection
-        finally:
-            call.cancel()
+            call.begin(PATH, "localhost" if is_unix(address) else address, metadata)
+            if identity.proof:
+                await _verify(connection, identity.proof, call)
+        except CallEnded as end:
+            raise _ended(end) from None
+        yield connection
+    finally:
+        await call.close()
 
 
-async def _verify(connection: Connection, verify: Callable[..., Awaitable[None]], call: Any) -> None:
+async def _verify(connection: Connection, proof: Proof, call: Call) -> None:
     """Raises Ended where the controller sent us away, rather than that it did not show who it is."""
     try:
         async with asyncio.timeout(VERIFY_LIMIT_S):
-            await verify(dict(await call.initial_metadata() or ()))
+            await proof.verify(await call.answer())
     except Refused:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORD_LIMIT_S):
@@ -116,27 +136,15 @@ async def _verify(connection: Connection, verify: Callable[..., Awaitable[None]]
         raise
 
 
-def open_channel(address: str, identity: Identity) -> grpc.aio.Channel:
-    """Raises Refused for plaintext that would leave the machine."""
-    if identity.credentials is not None:
-        return grpc.aio.secure_channel(address, identity.credentials, options=(*_OPTIONS, *identity.options))
-    if not is_local(address):
-        raise Refused(f"{address}: {PLAINTEXT}")
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+def _ended(end: CallEnded) -> Ended:
+    return Ended(str(end), pushed_back_s(end.trailers))
 
 
-def _ended(error: grpc.aio.AioRpcError) -> Ended:
-    return Ended(f"{error.code().name}: {error.details()}", pushed_back_s(error.trailing_metadata() or ()))
-
-
-def pushed_back_s(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
+def pushed_back_s(trailers: Mapping[str, str]) -> float | None:
     """The wait that the server asked for, with a little jitter; None if it asked for none."""
-    for key, text in metadata:
-        if key == PUSH_BACK:
-            try:
-                wait_ms = int(text)
-            except ValueError:
-                return None
-            wait_s = wait_ms / 1000 if wait_ms >= 0 else LONGEST_PUSH_BACK_S
-            return min(wait_s, LONGEST_PUSH_BACK_S) * random.uniform(1.0, 1.2)
-    return None
+    try:
+        wait_ms = int(trailers[PUSH_BACK])
+    except (KeyError, ValueError):
+        return None
+    wait_s = wait_ms / 1000 if wait_ms >= 0 else LONGEST_PUSH_BACK_S
+    return min(wait_s, LONGEST_PUSH_BACK_S) * random.uniform(1.0, 1.2)
