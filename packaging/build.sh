@@ -1,7 +1,7 @@
 #!/bin/bash
 # build.sh [--revision N] [--out DIR] [PACKAGE...] makes a .deb and a .rpm of each package (both, unless named), a wheel and
 # an sdist in dist/ or DIR, from .venv as `make setup` left it: nothing is downloaded. FORMATS="deb rpm" chooses.
-# They are for the distribution's Python that .venv was made with (PYTHON=/usr/bin/python3.12 make setup, for another).
+# They are for the distribution's Python of the version that .venv has (PYTHON=python3.12 make setup, for another).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 revision=1 out=dist formats=${FORMATS:-deb rpm}
@@ -17,9 +17,11 @@ say() { echo "build: $*" >&2; }
 
 python=.venv/bin/python
 interpreter=$($python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-case $(readlink -f $python) in
-/usr/bin/$interpreter) ;;
-*) say "$(readlink -f $python) is not the distribution's; remove .venv, then PYTHON=/usr/bin/$interpreter make setup" && exit 1 ;;
+# What was compiled for one CPython 3.N runs in every other of that ABI, so it need not be the distribution's that builds.
+abi=$($python -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))')
+case $abi in
+"cpython-3${interpreter#python3.}"-*) ;;
+*) say "$(readlink -f $python) has the ABI $abi, unlike any distribution's; remove .venv, then PYTHON=... make setup" && exit 1 ;;
 esac
 # All times in the packages; the same source makes the same files.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y pyproject.toml)}
