@@ -8,6 +8,8 @@ from slurm_wait import wait_until
 if TYPE_CHECKING:
     from slurm_cluster import SlurmCluster
 
+PROGRAMS = ("slurmdbd", "sacct", "sacctmgr", "mariadbd", "mariadb-admin", "mariadb-install-db")
+
 
 def start_accounting(cluster: "SlurmCluster", port: int) -> None:
     """slurmdbd on a MariaDB of its own; returns when it knows the cluster."""

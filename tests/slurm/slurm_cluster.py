@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import slurm_accounting
 from debian13 import entering
-from slurm_accounting import start_accounting
 from slurm_processes import kill_job_processes
 from slurm_wait import wait_until
 
@@ -25,11 +25,11 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "setpriv")
 
 
-def missing() -> str:
-    """What keeps a cluster from being started here; empty if nothing does."""
+def missing(accounting: bool = False) -> str:
+    """What keeps a cluster, or one with `accounting`, from being started here; empty if nothing does."""
     if os.geteuid() != 0:
         return "a Slurm cluster needs root"
-    absent = [p for p in PROGRAMS if shutil.which(p) is None]
+    absent = [p for p in (*PROGRAMS, *(slurm_accounting.PROGRAMS if accounting else ())) if shutil.which(p) is None]
     return f"a Slurm cluster needs {', '.join(absent)}" if absent else ""
 
 
@@ -213,7 +213,7 @@ class SlurmCluster:
         self.daemon("munged", "munged", "--force", "--foreground", *options)
         wait_until((munge / "socket").exists, 10, "munged listens")
         if accounting:
-            start_accounting(self, self._port + len(self.nodes) + 1)
+            slurm_accounting.start_accounting(self, self._port + len(self.nodes) + 1)
         self.daemon("slurmctld", "slurmctld", "-D")
         for name in self.nodes:
             self.start_node(name)

@@ -20,7 +20,7 @@ NAME = "a|b"
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What sacct says, in both forms, about jobs that ended in every way; and the jobs' numbers."""
-    if reason := missing():
+    if reason := missing(accounting=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("slurm")
     cluster = SlurmCluster(folder, nodes=3, accounting=True, extra_conf="AccountingStorageTRES=gres/gpu\n")
