@@ -20,7 +20,7 @@ from nodetriage.agent.status import ask
 from nodetriage.v1 import health_pb2 as pb
 
 AGENT = Path(__file__).parent / "trial/trial_agent.py"
-REST = "".join(f"[checks.{name}]\nenabled = false\n" for name in ("disk", "disk2", "count", "mounts"))
+REST = "".join(f"[checks.{name}]\nenabled = false\n" for name in ("disk", "disk2", "count", "mounts", "twin"))
 
 
 def until(condition: Callable[[], Any], limit_s: float = 10.0) -> Any:

@@ -17,7 +17,6 @@ import pytest
 from nvml_library import FakeGpus
 
 from nodetriage.agent import quarantine
-from nodetriage.agent.rounds import until_next_s
 from nodetriage.agent.status import ask
 from nodetriage.agent.verdict import CheckVerdict, Held, Verdict
 from nodetriage.agent.worker import Setup
@@ -218,13 +217,3 @@ def test_the_command_leaves_a_gpu_alone_that_the_kernel_log_says_is_lost(
     assert said["gpu_recovery"]["outcome"] == "skipped"
     assert SECOND in said["gpu_recovery"]["why"]
     assert set(said) == set(asked or CHECKS)
-
-
-def test_checks_of_one_class_look_at_the_same_moments() -> None:
-    for phase in (0.0, 0.37, 0.999):
-        for now_s in (0.0, 5.0, 123_456.789):
-            at_s = now_s + until_next_s(300, phase, now_s)
-
-            assert now_s < at_s <= now_s + 300
-            assert until_next_s(60, phase, at_s - 1.0) == pytest.approx(1.0)
-            assert until_next_s(300, phase, at_s) == pytest.approx(300)

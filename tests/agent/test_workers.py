@@ -16,6 +16,7 @@ from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import KernelRecord, Outcome, Severity
 
 CATALOGUE = "trial_checks:ALL"
+RECORD = KernelRecord(9, 5, 3, "NTTRIAL fault gpu7")
 
 
 def with_workers(body: Callable[[Workers, list[str]], Awaitable[None]], policies: dict[str, Any] | None = None) -> None:
@@ -108,10 +109,8 @@ def test_a_memory_of_another_shape_is_dropped_and_that_is_said(trial: Path) -> N
 def test_kernel_records_are_handed_to_the_check(trial: Path) -> None:
     from trial_checks import LOG
 
-    record = KernelRecord(9, 5, 3, "NTTRIAL fault gpu7")
-
     async def body(workers: Workers, freed: list[str]) -> None:
-        result = await workers.run(LOG, (record,))
+        result = await workers.run(LOG, (RECORD,))
         assert [f.part for f in result.findings] == ["gpu7"]
         assert (await workers.run(LOG, ())).outcome is Outcome.OK
 
@@ -140,6 +139,48 @@ def test_a_library_that_prints_does_not_disturb_the_protocol(trial: Path) -> Non
     async def body(workers: Workers, freed: list[str]) -> None:
         (trial / "word").write_text("print")
         assert (await workers.run(WORD)).outcome is Outcome.OK
+
+    with_workers(body)
+
+
+def test_what_is_asked_together_is_answered_each_by_its_own(trial: Path) -> None:
+    from trial_checks import COUNT, LOG, TWIN, WORD
+
+    async def body(workers: Workers, freed: list[str]) -> None:
+        (trial / "word").write_text("bad port1")
+        asked = [(LOG, (RECORD,)), (WORD, ()), (LOG, ()), (COUNT, ()), (TWIN, ()), (WORD, ())]
+        results = await asyncio.gather(*(workers.run(check, records) for check, records in asked))
+        assert [r.check for r in results] == [check.name for check, _ in asked]
+        assert [[f.part for f in r.findings] for r in results] == [["gpu7"], ["port1"], [], ["run-0"], [], ["port1"]]
+
+    with_workers(body)
+
+
+def test_a_finding_does_not_wait_behind_a_hang(trial: Path) -> None:
+    from trial_checks import TWIN, WORD
+
+    async def body(workers: Workers, freed: list[str]) -> None:
+        (trial / "word").write_text("spin")
+        (trial / "twin").write_text("bad port1")
+        found, hung = (asyncio.ensure_future(workers.run(check)) for check in (TWIN, WORD))
+        assert [f.part for f in (await found).findings] == ["port1"]
+        assert not hung.done()
+        assert (await hung).outcome is Outcome.HUNG
+
+    with_workers(body)
+
+
+@pytest.mark.parametrize(("word", "outcome"), [("spin", Outcome.HUNG), ("crash", Outcome.BROKEN)])
+def test_who_ends_a_worker_is_blamed_alone_and_the_others_are_run_again(
+    trial: Path, word: str, outcome: Outcome
+) -> None:
+    from trial_checks import TWIN, WORD
+
+    async def body(workers: Workers, freed: list[str]) -> None:
+        (trial / "word").write_text(word)
+        results = await asyncio.gather(*(workers.run(check) for check in (TWIN, TWIN, WORD, TWIN)))
+        assert [r.outcome for r in results] == [Outcome.OK, Outcome.OK, outcome, Outcome.OK]
+        assert "check word" in results[2].why or "read" in results[2].why
 
     with_workers(body)
 

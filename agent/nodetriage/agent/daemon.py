@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import random
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ import msgspec
 import structlog
 
 from nodetriage.agent import condition, config, event, held, hooks, own, requests, verdict, worker
+from nodetriage.agent.cadence import Cadence
 from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
 from nodetriage.agent.expected import with_profile
@@ -79,6 +79,7 @@ class Daemon:
         self._boot_id = boot_id()
         self._log = structlog.get_logger()
         self._notify = Notify()
+        self._cadence = Cadence()
         self._stopping = asyncio.Event()
         self._reload = asyncio.Event()
         agent = settings.agent
@@ -95,8 +96,9 @@ class Daemon:
             heartbeat_s=agent.heartbeat_s,
             command=self._command,
             identify=identify,
+            cadence=self._cadence,
         )
-        self._traffic = Traffic(self._workers.run)
+        self._traffic = Traffic(self._workers.run, self._cadence)
         self._pulse = condition.Pulse(self._spool, self._workers, self._traffic, self._boot_id)
         self._status = StatusServer(agent.socket, self._answer)
         self._inbox: Inbox | None = None
@@ -144,7 +146,7 @@ class Daemon:
         memories = {c.name: self._spool.kept(f"memory:{c.name}") for c in checks} if same_boot else {}
         kept = {name: memory for name, memory in memories.items() if memory is not None}
         grace_s = self._settings.agent.boot_grace_s if self._settings.agent.root == Path("/") else 0.0
-        return Rounds(checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s)
+        return Rounds(checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s, self._cadence)
 
     def _restored(self, key: str, kind: type[Any]) -> Any:
         if (raw := self._spool.kept(key)) is None:
@@ -204,7 +206,7 @@ class Daemon:
                 self._log.info("looked", runs=self._rounds.runs - runs, status=status)
                 self._notify.status(status)
                 told_s, runs = now_s, self._rounds.runs
-            await asyncio.sleep(tick_s * random.uniform(0.9, 1.0))
+            await asyncio.sleep(self._cadence.until_next_s(tick_s))
 
     def _judge_self(self) -> None:
         source = self._kernel_log

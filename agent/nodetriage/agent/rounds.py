@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from nodetriage.agent import grace, quarantine, verdict
+from nodetriage.agent.cadence import Cadence
 from nodetriage.agent.inbox import Inbox
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import Change, CheckVerdict, Verdict
@@ -17,7 +17,6 @@ from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Check, Outcome
 from nodetriage.service.crashpoint import passing
 
-PHASE_S = 300.0  # within which classes and nodes are spread, so that they do not all look at one moment
 RESTART_S = 1.0  # a check that is woken without end still leaves its class time for the others
 
 
@@ -40,6 +39,7 @@ class Rounds:
         record: Record,
         clock: Callable[[], float],
         boot_grace_s: float = 0.0,
+        cadence: Cadence | None = None,
     ) -> None:
         self.verdict = known
         self.runs = 0
@@ -54,7 +54,7 @@ class Rounds:
         self._wakes: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsaved: set[str] = set()
-        self._phases: dict[str, float] = {}  # by device class, of PHASE_S
+        self._cadence = cadence or Cadence()
 
     @property
     def checks(self) -> Mapping[str, Check[Any, Any]]:
@@ -67,7 +67,7 @@ class Rounds:
         return self._inbox.waiting(name)
 
     def start(self) -> None:
-        """Every check at once, then each class at its own phase, so that they do not all fall on one moment."""
+        """Every check at once, then each by the node's cadence."""
         for name in self._checks:
             self._wakes[name] = asyncio.Event()
             self._tasks[name] = asyncio.get_running_loop().create_task(self._keep_running(name), name=f"check {name}")
@@ -165,19 +165,13 @@ class Rounds:
     async def _keep_running(self, name: str) -> None:
         check, wake = self._checks[name], self._wakes[name]
         wait_s = 0.0
-        # Checks of one class share what they read (one look at all GPUs), so their times fall together.
-        phase = self._phases.setdefault(check.worker, random.random())
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(wake.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await wake.wait()
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)
-            wait_s = until_next_s(check.every_s, phase, time.monotonic())
+            wait_s = self._cadence.until_next_s(check.every_s)
             if wake.is_set():
                 await asyncio.sleep(max(0.0, min(RESTART_S, check.every_s) - (time.monotonic() - started_s)))
-
-
-def until_next_s(every_s: float, phase: float, now_s: float) -> float:
-    """How long until the next time of a check: those of one phase whose intervals divide each other fall together."""
-    return every_s - (now_s - phase * PHASE_S) % every_s

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from nodetriage.agent.cadence import Cadence
 from nodetriage.agent.connection import Connection, Ended, Identity, Refused, anonymous, connect
 from nodetriage.agent.event import numbered
 from nodetriage.agent.spool import SETTLE_S, SeqRange, Spool, Stored
@@ -52,7 +53,9 @@ class Stream:
         command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
         identify: Callable[[str], Awaitable[Identity]] = anonymous,
         back_off_s: tuple[float, float] = BACK_OFF_S,
+        cadence: Cadence | None = None,
     ) -> None:
+        self._cadence = cadence or Cadence()
         self.state = "no controller is set" if not addresses else "not connected yet"
         self.connected = False
         self._addresses = addresses
@@ -149,7 +152,7 @@ class Stream:
             if time.monotonic() >= due_s:
                 going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat(whole)))
                 whole = False
-                due_s = time.monotonic() + every_s * random.uniform(0.9, 1.0)
+                due_s = time.monotonic() + self._cadence.until_next_s(every_s)
             session.check_acks()
             if message := session.next():
                 going_on = await session.line.write(message)

@@ -1,17 +1,17 @@
 """Bytes through the RDMA ports, for the heartbeat: a node whose job runs and whose ports are silent is a suspect."""
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from nodetriage.agent.cadence import Cadence
 from nodetriage.agent.port_bytes import TRAFFIC, Policy, PortBytes
 from nodetriage.agent.run import Result
 from nodetriage.checks.model import Check
 
-EVERY_S = 30.0
+EVERY_S = 60.0
 NO_PORTS_EVERY_S = 600.0  # a node without any is asked again: a driver may be loaded later
 
 _readings = msgspec.json.Decoder(tuple[PortBytes, ...])
@@ -20,8 +20,11 @@ _readings = msgspec.json.Decoder(tuple[PortBytes, ...])
 class Traffic:
     """The last reading, and when it was made. `ask` runs TRAFFIC in its worker."""
 
-    def __init__(self, ask: Callable[[Check[tuple[PortBytes, ...], Policy]], Awaitable[Result]]) -> None:
+    def __init__(
+        self, ask: Callable[[Check[tuple[PortBytes, ...], Policy]], Awaitable[Result]], cadence: Cadence | None = None
+    ) -> None:
         self._ask = ask
+        self._cadence = cadence or Cadence()
         self._ports: tuple[PortBytes, ...] = ()
         self._read_s = 0.0
         self._is_new = False
@@ -30,7 +33,7 @@ class Traffic:
         """Reads, from time to time, until cancelled."""
         while True:
             self.heard(await self._ask(TRAFFIC), time.monotonic())
-            await asyncio.sleep((EVERY_S if self._ports else NO_PORTS_EVERY_S) * random.uniform(0.9, 1.0))
+            await asyncio.sleep(self._cadence.until_next_s(EVERY_S if self._ports else NO_PORTS_EVERY_S))
 
     def heard(self, result: Result, now_s: float) -> None:
         """A run that failed tells nothing: what a port is ill with, the checks of ports say."""

@@ -1,12 +1,15 @@
 """A worker: the process that touches devices. JSON lines in, one check run, JSON lines out. Serial.
 
-Imports neither grpc nor structlog: each costs a process some 10 MB. It is forked by forkserver.py.
+Requests may come several at once; their answers then go back together, as each wakes the agent, which costs more than
+most checks. What the agent has to know goes at once. Imports neither structlog nor what speaks to a controller: each
+costs a process some 10 MB. It is forked by forkserver.py.
 """
 
 import importlib
 import mmap
 import socket
 import struct
+import time
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath, PurePosixPath
@@ -21,7 +24,12 @@ from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, lates
 from nodetriage.checks.settings import replace_from
 
 DOING_BYTES = 1024  # of the page in which a worker says what it is doing
+HOLD_S = 0.005  # how long an answer may wait for the next one
+READ_BYTES = 1 << 16
+_QUIET = (Outcome.OK, Outcome.SKIPPED)
+_RUNNING = struct.Struct("<qd")  # the request's id, 0 between two; when it began (CLOCK_MONOTONIC, s)
 _LENGTH = struct.Struct("<H")
+_TEXT_AT = _RUNNING.size + _LENGTH.size
 
 
 class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
@@ -68,15 +76,25 @@ class Doing:
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, DOING_BYTES)
 
+    def begin(self, request: int, what: str) -> None:
+        """`request` is its id, 0 when nothing is being run."""
+        self.say(what)
+        self._page[: _RUNNING.size] = _RUNNING.pack(request, time.monotonic())
+
     def say(self, what: str) -> None:
-        text = what.encode("utf-8", "replace")[: DOING_BYTES - _LENGTH.size]
-        self._page[: _LENGTH.size] = _LENGTH.pack(0)
-        self._page[_LENGTH.size : _LENGTH.size + len(text)] = text
-        self._page[: _LENGTH.size] = _LENGTH.pack(len(text))
+        text = what.encode("utf-8", "replace")[: DOING_BYTES - _TEXT_AT]
+        self._page[_RUNNING.size : _TEXT_AT] = _LENGTH.pack(0)
+        self._page[_TEXT_AT : _TEXT_AT + len(text)] = text
+        self._page[_RUNNING.size : _TEXT_AT] = _LENGTH.pack(len(text))
 
     def text(self) -> str:
-        (length,) = _LENGTH.unpack(self._page[: _LENGTH.size])
-        return self._page[_LENGTH.size : _LENGTH.size + length].decode("utf-8", "replace")
+        (length,) = _LENGTH.unpack(self._page[_RUNNING.size : _TEXT_AT])
+        return self._page[_TEXT_AT : _TEXT_AT + length].decode("utf-8", "replace")
+
+    def running(self) -> tuple[int, float]:
+        """The id of the request that is being run, 0 for none, and when it began (monotonic)."""
+        request, began_s = _RUNNING.unpack(self._page[: _RUNNING.size])
+        return request, began_s
 
     def close(self) -> None:
         self._page.close()
@@ -93,14 +111,26 @@ def serve(channel: socket.socket, checks: Iterable[Check[Any, Any]], doing: Doin
     """Answers until the agent closes its end."""
     session = Session({check.name: check for check in (*checks, TRAFFIC)}, doing)
     incoming: msgspec.json.Decoder[Setup | Request] = msgspec.json.Decoder(Setup | Request)
-    with channel.makefile("rb") as lines:
+    rest = b""
+    while data := channel.recv(READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        held, held_s = b"", 0.0
         for line in lines:
             message = incoming.decode(line)
             if isinstance(message, Setup):
                 session.set_up(message)
-            else:
-                channel.sendall(_encoder.encode(session.answer(message)) + b"\n")
-                doing.say("")
+                continue
+            # Answers that wait would be lost if the next check hung: so not long, and none that tells of anything.
+            if held and time.monotonic() - held_s > HOLD_S:
+                channel.sendall(held)
+                held = b""
+            reply = session.answer(message)
+            held, held_s = held + _encoder.encode(reply) + b"\n", held_s if held else time.monotonic()
+            if reply.outcome not in _QUIET:
+                channel.sendall(held)
+                held = b""
+        doing.begin(0, "")
+        channel.sendall(held)
 
 
 class Session:
@@ -129,7 +159,7 @@ class Session:
         check = self._checks.get(request.check)
         if check is None:
             return self._reply(request, Result(request.check, Outcome.BROKEN, why="the worker has no such check"), "")
-        self._doing.say(f"check {check.name}")
+        self._doing.begin(request.id, f"check {check.name}")
         before, forgot = self._recalled(check, request.memory)
         host = self._host.for_check(check, request.records)
         return self._reply(request, run(check, host, self._policies.get(check.name, check.policy), before), forgot)

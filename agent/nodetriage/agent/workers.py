@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -48,17 +49,14 @@ class Workers:
         self._setup = setup
         self._on_free = on_free
         self._classes: dict[str, _DeviceClass] = {}
-        self._runs: set[asyncio.Task[Result]] = set()
 
     async def run(self, check: Check[Any, Any], records: Records = (), memory: bytes | None = None) -> Result:
         """One run of the check in its class's worker. `memory` and the result's are JSON. Never raises, never late.
 
-        A caller that is cancelled leaves the run to end by itself: its answer must not be taken for the next one's.
+        What is asked of one class in one turn of the loop goes there together. A caller that is cancelled leaves the
+        run to end by itself.
         """
-        run = asyncio.get_running_loop().create_task(self._class(check.worker).run(check, records, memory))
-        self._runs.add(run)
-        run.add_done_callback(self._runs.discard)
-        return await asyncio.shield(run)
+        return await asyncio.shield(self._class(check.worker).ask(check, records, memory))
 
     def configure(self, setup: Setup) -> None:
         """New settings, from the next run on. What is in quarantine stays there."""
@@ -84,13 +82,12 @@ class Workers:
 
     async def close(self) -> None:
         """Kills all; waits no longer than KILL_LIMIT_S for any."""
-        await asyncio.gather(*(c.watch_no_more() for c in self._classes.values()))
+        await asyncio.gather(*(c.stop() for c in self._classes.values()))
         children = [c.child for c in self._classes.values() if c.child]
+        for child in children:
+            child.kill()
         if children:
             await _within(asyncio.gather(*(c.ended.wait() for c in children)), KILL_LIMIT_S)
-        for run in self._runs:
-            run.cancel()
-        await asyncio.gather(*self._runs, return_exceptions=True)
         for child in children:
             child.forget()
         self._server.stop()
@@ -99,6 +96,21 @@ class Workers:
         if name not in self._classes:
             self._classes[name] = _DeviceClass(name, self._server, self._setup, self._on_free)
         return self._classes[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One that somebody waits for."""
+
+    id: int
+    check: Check[Any, Any]
+    records: Records
+    memory: bytes | None
+    result: asyncio.Future[Result]
+
+    def end(self, result: Result) -> None:
+        if not self.result.done():
+            self.result.set_result(result)
 
 
 class _DeviceClass:
@@ -111,33 +123,61 @@ class _DeviceClass:
         self._server = server
         self._on_free = on_free
         self._ids = itertools.count(1)
-        self._turn = asyncio.Lock()
+        self._asked: deque[_Run] = deque()  # not given to the worker yet
+        self._given: deque[_Run] = deque()
+        self._work: asyncio.Task[None] | None = None
         self._failures = 0
         self._not_before_s = 0.0
         self._watch: asyncio.Task[None] | None = None
         self._replies = msgspec.json.Decoder(Reply)
 
-    async def run(self, check: Check[Any, Any], records: Records, memory: bytes | None) -> Result:
-        async with self._turn:
-            if self.abandoned:
-                return self._waits_behind(check)
-            if (wait_s := self._not_before_s - time.monotonic()) > 0:
-                why = (
-                    f"the {self.name} worker failed {self._failures} times in a row; it starts again in {wait_s:.0f} s"
-                )
-                return Result(check.name, Outcome.BROKEN, why=why)
-            started_s = time.monotonic()
-            try:
-                child = await self._living()
-                async with asyncio.timeout(check.timeout_s):
-                    return await self._ask(child, check, records, memory)
-            except TimeoutError:
-                return await self._hung(check, started_s)
-            except StartFailed as error:
-                self._back_off()
-                return Result(check.name, Outcome.BROKEN, why=str(error))
-            except (OSError, EOFError, ValueError, msgspec.MsgspecError) as error:
-                return await self._crashed(check, error)
+    def ask(self, check: Check[Any, Any], records: Records, memory: bytes | None) -> asyncio.Future[Result]:
+        loop = asyncio.get_running_loop()
+        run = _Run(next(self._ids), check, records, memory, loop.create_future())
+        self._asked.append(run)
+        if self._work is None or self._work.done():
+            self._work = loop.create_task(self._serve())
+        return run.result
+
+    async def _serve(self) -> None:
+        while self._asked:
+            self._given, self._asked = self._asked, deque()
+            while self._given:
+                await self._give()
+
+    async def _give(self) -> None:
+        """Gives the worker all that is to be run; at least one run has ended when it returns."""
+        if why_not := self._why_not():
+            while self._given:
+                run = self._given.popleft()
+                run.end(why_not(run.check))
+            return
+        try:
+            child = await self._living()
+            given_s = time.monotonic()
+            for run in self._given:
+                request = Request(run.id, run.check.name, run.records, msgspec.Raw(run.memory or b"null"))
+                child.writer.write(msgspec.json.encode(request) + b"\n")
+            while self._given:
+                await self._hear(child, given_s)
+                given_s = time.monotonic()
+        except TimeoutError:
+            await self._hung()
+        except StartFailed as error:
+            self._back_off()
+            run = self._given.popleft()
+            run.end(Result(run.check.name, Outcome.BROKEN, why=str(error)))
+        except (OSError, EOFError, ValueError, msgspec.MsgspecError) as error:
+            await self._crashed(error)
+
+    def _why_not(self) -> Callable[[Check[Any, Any]], Result] | None:
+        """What becomes of runs while there can be no worker."""
+        if self.abandoned:
+            return self._waits_behind
+        if (wait_s := self._not_before_s - time.monotonic()) <= 0:
+            return None
+        why = f"the {self.name} worker failed {self._failures} times in a row; it starts again in {wait_s:.0f} s"
+        return lambda check: Result(check.name, Outcome.BROKEN, why=why)
 
     async def _living(self) -> Child:
         if self.child is None:
@@ -148,47 +188,56 @@ class _DeviceClass:
             self._told = self.setup
         return self.child
 
-    async def _ask(self, child: Child, check: Check[Any, Any], records: Records, memory: bytes | None) -> Result:
-        request = Request(next(self._ids), check.name, records, msgspec.Raw(memory or b"null"))
-        child.writer.write(msgspec.json.encode(request) + b"\n")
-        await child.writer.drain()
-        line = await child.reader.readline()
+    async def _hear(self, child: Child, since_s: float) -> None:
+        """The next answer. Raises TimeoutError once the run that is under way has taken longer than it may."""
+        loop = asyncio.get_running_loop()
+        limit_s = since_s + self._given[0].check.timeout_s
+        while True:
+            try:
+                async with asyncio.timeout_at(loop.time() + limit_s - time.monotonic()):
+                    line = await child.reader.readline()
+                break
+            except TimeoutError:
+                # Answers to the first may wait in the worker while it runs a later one.
+                run, began_s = self._under_way(child)
+                limit_s = began_s + run.check.timeout_s
+                if limit_s <= time.monotonic():
+                    raise
         if not line.endswith(b"\n"):
             raise EOFError("no answer")
         reply = self._replies.decode(line)
-        if reply.id != request.id:
-            raise ValueError(f"answer {reply.id} to request {request.id}")
+        if reply.id != self._given[0].id:
+            raise ValueError(f"answer {reply.id} to request {self._given[0].id}")
         self._failures = 0
-        why = reply.why or (reply.forgot and f"started without its memory: {reply.forgot}")
-        return Result(
-            check.name,
-            reply.outcome,
-            reply.findings,
-            cleared=reply.cleared,
-            why=why,
-            memory=bytes(reply.memory),
-            took_ms=reply.took_ms,
-            left_alone=reply.left_alone,
-        )
+        run = self._given.popleft()
+        run.end(_result(run.check.name, reply))
 
-    async def _hung(self, check: Check[Any, Any], started_s: float) -> Result:
+    def _under_way(self, child: Child) -> tuple[_Run, float]:
+        """What the worker runs by its own word, and since when; else the first that it was given, for ever."""
+        running, began_s = child.doing.running()
+        found = next((run for run in self._given if run.id == running), None)
+        return (found, began_s) if found else (self._given[0], 0.0)
+
+    async def _hung(self) -> None:
         """Evidence first, then the kill; a worker that stays is abandoned and watched, never waited for."""
         child = self.child
         assert child is not None
-        waited_s = time.monotonic() - started_s
-        doing = child.doing.text() or f"check {check.name}"
+        run, began_s = self._under_way(child)
+        waited_s = time.monotonic() - began_s if began_s else run.check.timeout_s
+        doing = child.doing.text() or f"check {run.check.name}"
         seen = hang.evidence(child.pid, doing, waited_s)
+        self._given.remove(run)  # those before it, whose answers are lost, and those after it are given again
         self.child = None
         child.kill()
         self._back_off()
         if await _within(child.ended.wait(), KILL_LIMIT_S):
             child.forget()
         else:
-            self.abandoned = Abandoned(self.name, child.pid, check.name, doing, time.monotonic())
+            self.abandoned = Abandoned(self.name, child.pid, run.check.name, doing, time.monotonic())
             self._watch = asyncio.get_running_loop().create_task(self._until_free(child))
-        found = hang.finding(check, seen)
+        found = hang.finding(run.check, seen)
         why = f"no answer for {waited_s:.1f} s while at: {doing}"
-        return Result(check.name, Outcome.HUNG, (found,), why=why, took_ms=round(waited_s * 1000, 3))
+        run.end(Result(run.check.name, Outcome.HUNG, (found,), why=why, took_ms=round(waited_s * 1000, 3)))
 
     async def _until_free(self, child: Child) -> None:
         try:
@@ -199,10 +248,12 @@ class _DeviceClass:
         self._not_before_s = 0.0  # the call has returned: look at once
         self._on_free(self.name)
 
-    async def _crashed(self, check: Check[Any, Any], error: Exception) -> Result:
+    async def _crashed(self, error: Exception) -> None:
         child = self.child
         assert child is not None
         doing = child.doing.text()
+        run, _ = self._under_way(child)
+        self._given.remove(run)
         self.child = None
         child.kill()
         self._back_off()
@@ -213,7 +264,8 @@ class _DeviceClass:
             await asyncio.sleep(0.01)
         child.forget()
         how = child.how_it_ended() if isinstance(error, (EOFError, OSError)) else f"answered nonsense ({error})"
-        return Result(check.name, Outcome.BROKEN, why=f"the {self.name} worker {how} while at: {doing}")
+        why = f"the {self.name} worker {how} while at: {doing}"
+        run.end(Result(run.check.name, Outcome.BROKEN, why=why))
 
     def _waits_behind(self, check: Check[Any, Any]) -> Result:
         assert self.abandoned is not None
@@ -226,13 +278,27 @@ class _DeviceClass:
         self._failures += 1
         self._not_before_s = time.monotonic() + wait_s
 
-    async def watch_no_more(self) -> None:
-        """Leaves an abandoned worker to the kernel, and kills the living one."""
-        if self._watch:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-        if self.child:
-            self.child.kill()
+    async def stop(self) -> None:
+        """Lets go of those who still wait, and leaves an abandoned worker to the kernel."""
+        tasks = [task for task in (self._work, self._watch) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for run in (*self._given, *self._asked):
+            run.result.cancel()
+
+
+def _result(check: str, reply: Reply) -> Result:
+    return Result(
+        check,
+        reply.outcome,
+        reply.findings,
+        cleared=reply.cleared,
+        why=reply.why or (reply.forgot and f"started without its memory: {reply.forgot}"),
+        memory=bytes(reply.memory),
+        took_ms=reply.took_ms,
+        left_alone=reply.left_alone,
+    )
 
 
 async def _within(waiting: Any, limit_s: float) -> bool:

@@ -55,6 +55,12 @@ def judge_word(now: Word, before: Word | None, policy: Policy) -> Iterator[Findi
         yield Finding("fds", "ib_link_down", Severity.LOW, {"open": ",".join(now.fds)})
 
 
+def read_twin(host: Host) -> Word:
+    """Of the same class as the one that reads "word", with a file of its own."""
+    path = folder() / "twin"
+    return Word(host.text(path) if host.exists(str(path)) else "ok")
+
+
 def read_disk(host: Host) -> Word:
     """Writes, as reading a frozen file system does not hang."""
     host.statvfs(folder() / "mount")
@@ -133,4 +139,12 @@ MOUNTS = Check(
     every_s=600.0,
     wakes_on=("mounts", "udev:mem"),
 )
-ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS)
+TWIN = Check(
+    name="twin",
+    read=read_twin,
+    judge=judge_word,
+    policy=Policy(),
+    faults=("ib_link_down",),
+    every_s=600.0,
+)
+ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS, TWIN)
