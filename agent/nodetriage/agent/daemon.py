@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import condition, config, event, held, hooks, own, requests, verdict, worker
+from nodetriage.agent import condition, config, event, held, hooks, memory, own, requests, verdict, worker
 from nodetriage.agent.cadence import Cadence
 from nodetriage.agent.condition import boottime_s
 from nodetriage.agent.config import AgentSettings
@@ -38,7 +38,7 @@ from nodetriage.v1 import health_pb2 as pb
 
 CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
 TICK_S = 30.0
-SAVE_S = 60.0  # how old what is kept may be, where nothing changed
+SAVE_S = 300.0  # how old what is kept may be, where nothing changed
 SUMMARY_S = 300.0
 STOP_LIMIT_S = 2.0  # for the last commit
 LOG_LIMIT_S = 0.5  # for the last log lines
@@ -122,6 +122,7 @@ class Daemon:
         self._rounds.start()
         parts = (self._stream.run(), self._traffic.run(), self._tick(), self._reloads())
         tasks = [asyncio.create_task(part) for part in parts]
+        memory.settle()
         self._notify.ready("started")
         self._log.info("agent started", node=self.node.name, boot_id=self._boot_id, checks=len(self._rounds.checks))
         stop = asyncio.create_task(self._stopping.wait())

@@ -9,7 +9,6 @@ root file system cannot stop a worker from being replaced. Started by children.p
     here  -> "ended PID STATUS"                       as waitpid(2) gives it
 """
 
-import contextlib
 import ctypes
 import gc
 import importlib
@@ -19,7 +18,7 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from nodetriage.agent import worker
+from nodetriage.agent import memory, worker
 from nodetriage.checks.model import Check
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -36,11 +35,8 @@ def main(argv: list[str]) -> int:
     importlib.import_module("nodetriage.agent.nvml")  # 3 MB that the worker of the GPUs would have for itself
     agent = socket.socket(fileno=0)
     _libc.prctl(PR_SET_NAME, b"nodetriage-fork", 0, 0, 0)
-    gc.collect()
-    with contextlib.suppress(AttributeError):  # of glibc: 12 MB, where pynvml had to be compiled
-        _libc.malloc_trim(0)
+    memory.settle()
     gc.disable()
-    gc.freeze()  # or the first collection in each worker would copy every page
 
     def reap(_signal: int, _frame: object) -> None:
         for pid, status in _ended():

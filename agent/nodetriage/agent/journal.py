@@ -213,7 +213,7 @@ class Journal:
             return
         self.trouble = ""
         rows = tuple(row for write in writes for row in write.insert)
-        if self._loop and not self._loop.is_closed():
+        if rows and self._loop and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._committed, rows)
 

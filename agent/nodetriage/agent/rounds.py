@@ -1,7 +1,6 @@
 """Runs each check when its time comes or something wakes it, and turns what it says into changes of the verdict."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -164,11 +163,14 @@ class Rounds:
 
     async def _keep_running(self, name: str) -> None:
         check, wake = self._checks[name], self._wakes[name]
+        loop = asyncio.get_running_loop()
         wait_s = 0.0
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await wake.wait()
+            due = loop.call_later(wait_s, wake.set)  # a timeout would end by an exception, which costs more
+            try:
+                await wake.wait()
+            finally:
+                due.cancel()
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)

@@ -1,7 +1,6 @@
 """The one stream to a controller: hello and resume, events and heartbeats up, acks and commands down."""
 
 import asyncio
-import contextlib
 import random
 import time
 from collections import deque
@@ -159,10 +158,13 @@ class Stream:
                 continue
             # An event that is not on disk yet may be sent a moment later: nobody else would wake us for that.
             wait_s = due_s - time.monotonic()
-            # Not wait_for: it may lose a cancellation that comes together with what it waits for.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s):
-                    await self._wake.wait()
+            if session.waits_for_disk:
+                wait_s = min(wait_s, SETTLE_S)
+            due = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                due.cancel()
 
 
 class _Session:
