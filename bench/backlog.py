@@ -43,7 +43,8 @@ def main() -> None:
     print(
         f"{options.nodes} nodes with {options.events} events each: on disk {outcome.delivered_s:.2f} s after the link"
     )
-    print(f"{in_order} nodes' events arrived all, once, in order; new faults took {outcome.fault_s} s meanwhile")
+    print(f"{in_order} nodes' events arrived all, once, in order; new faults took {outcome.fault_s} s meanwhile,")
+    print(f"and came before {outcome.overtaken} events of their own nodes' backlogs")
     figures = {"nodes": options.nodes, "events": options.events, "delivered_s": outcome.delivered_s}
     print(json.dumps({"bench": "backlog", **figures, "whole_nodes": in_order, "worst_fault_s": max(outcome.fault_s)}))
 

@@ -30,6 +30,8 @@ class Link:
         self.connections = 0  # ever made
         self._there = there
         self._up = up
+        self._flows = asyncio.Event()
+        self._flows.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="link")
@@ -44,6 +46,13 @@ class Link:
     def restore(self) -> None:
         self._up = True
 
+    def hold(self) -> None:
+        """Nothing passes until `let_go`; connections stay."""
+        self._do(self._flow(on=False))
+
+    def let_go(self) -> None:
+        self._do(self._flow(on=True))
+
     def close(self) -> None:
         self.cut()
         self._server.close()
@@ -53,6 +62,9 @@ class Link:
 
     def _do(self, job: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(job, self._loop).result(10)
+
+    async def _flow(self, *, on: bool) -> None:
+        (self._flows.set if on else self._flows.clear)()
 
     async def _listen(self) -> asyncio.Server:
         if self.address.startswith("unix:"):
@@ -107,6 +119,7 @@ class Link:
             while True:
                 at_s, data = await waiting.get()
                 await asyncio.sleep(at_s - loop.time())
+                await self._flows.wait()
                 if not data:
                     writer.close()
                     return
