@@ -71,7 +71,7 @@ def test_past_its_time_it_is_killed_with_all_that_it_started(tmp_path: Path) -> 
     with pytest.raises(TimeoutError, match=r"no answer after 0\.3 s"):
         commands.run(argv, 0.3)
 
-    assert time.monotonic() - started < 0.3 + commands.KILL_WAIT_S + 1
+    assert time.monotonic() - started < 0.3 + commands.KILL_WAIT_S + 10
     assert commands.abandoned() == 0
     assert wait_until_gone(int((tmp_path / "pid").read_text()))
 

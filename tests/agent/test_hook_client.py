@@ -129,7 +129,7 @@ def test_an_agent_that_says_nothing_costs_the_deadline_and_no_more(hook: Hook) -
         took_s = time.monotonic() - began_s
 
     assert done.returncode == 0
-    assert 0.1 <= took_s < 1.0
+    assert 0.1 <= took_s < 5.0  # 0.1 s where the machine is idle; forever without a deadline
     assert take(hook.run_dir).notes[0].why == "no answer in time"
 
 
@@ -170,7 +170,7 @@ def test_notes_that_an_agent_holds_do_not_hold_up_a_job(hook: Hook) -> None:
 
         assert hook.run("prolog").returncode == 0
 
-        assert time.monotonic() - began_s < 1.0
+        assert time.monotonic() - began_s < 5.0
 
 
 def test_no_note_is_lost_while_the_agent_takes_them(hook: Hook) -> None:

@@ -21,7 +21,7 @@ def test_a_credential_tells_who_made_it_where_and_when(munged: Munged) -> None:
     munge = Munge(munged.socket)
     found = munge.decode(munge.encode(b"n1\nsome bytes", ttl_s=60))
     assert (found.payload, found.uid, str(found.origin), found.ttl_s) == (b"n1\nsome bytes", 0, "127.0.0.9", 60)
-    assert 0 <= found.age_s <= 2
+    assert 0 <= found.age_s <= 30
 
 
 def test_the_uid_is_the_makers_whatever_the_payload_says(munged: Munged) -> None:
