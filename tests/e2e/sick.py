@@ -91,7 +91,7 @@ class SickDisk:
                 _run(*argv)
         self.mount.close()
         with contextlib.suppress(OSError), Path("/dev/loop-control").open("rb") as control:
-            wait_until(lambda: _removed(control.fileno(), self._number), 5, f"/dev/{self.name} is free")
+            wait_until(lambda: _removed(control.fileno(), self._number), 20, f"/dev/{self.name} is free")
 
 
 def _removed(control: int, number: int) -> bool:

@@ -72,4 +72,4 @@ def test_a_stopped_agent_ends_its_workers_and_says_goodbye(agent: Agent) -> None
 
     assert agent.program.stop() == 0
 
-    wait_until(lambda: not [p for p in pids if runs(p)], 5, "its processes are gone")
+    wait_until(lambda: not [p for p in pids if runs(p)], 20, "its processes are gone")

@@ -46,8 +46,9 @@ def test_a_frozen_disk_is_a_finding_while_heartbeat_and_other_checks_go_on(
     assert finding["evidence"]["wchan"] == "request_wait_answer"
     wait_until(lambda: time.monotonic() - frozen_s > 4, 10, "it has been frozen for four seconds")
     assert agent.check("fs_mounts")["outcome"] == "hung"
-    assert agent.check("ib_link")["age_s"] < 1
-    assert listener.longest_gap_s(frozen_s) < 1
+    now_s = time.monotonic()
+    wait_until(lambda: agent.check("ib_link")["age_s"] < time.monotonic() - now_s, 20, "ib_link runs")
+    assert listener.longest_gap_s(frozen_s) < 3  # a heart that waits for the disk stands still for more than four
 
     mount.thaw()
 
