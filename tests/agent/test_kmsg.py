@@ -172,6 +172,18 @@ def test_a_pty_gives_a_record_a_line(opened: Callable[..., KernelLog]) -> None:
     assert log.read() == []
 
 
+def test_numbers_grow_even_where_lines_without_a_header_took_those_of_later_records(
+    tmp_path: Path, opened: Callable[..., KernelLog]
+) -> None:
+    """A check that has judged up to a number is told of no record below it."""
+    (tmp_path / "log").write_bytes(b"no header\nnone here\n,,,;\n4,1,99,-;" + XID.encode() + b"\n4,7,100,-;more\n")
+
+    found = opened(tmp_path / "log").read()
+
+    assert [r.seq for r in found if isinstance(r, KernelRecord)] == [0, 1, 2, 3, 7]
+    assert found[3] == KernelRecord(3, 99, 4, XID)
+
+
 @pytest.mark.kmsg
 @needs_kmsg
 def test_a_line_written_to_the_real_log_is_read_and_not_believed(opened: Callable[..., KernelLog]) -> None:

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import KernelRecord
 
@@ -75,8 +75,9 @@ def replay(data: bytes) -> Iterator[KernelRecord]:
 class KernelLog:
     """Reads the kernel's log from a file descriptor that does not block.
 
-    /dev/kmsg gives a record a read. A pty, a FIFO or a regular file gives lines: a record each, those without a
-    header numbered onward. Give `fd` to a poller and call `read()` when it is ready.
+    /dev/kmsg gives a record a read. A pty, a FIFO or a regular file gives lines: a record each; those without a
+    header, or with a number that does not grow, are numbered onward. Give `fd` to a poller and call `read()` when it is
+    ready.
     """
 
     def __init__(self, path: str, after_seq: int | None = None, *, read: Callable[[int, int], bytes] = os.read) -> None:
@@ -158,6 +159,7 @@ class KernelLog:
         if record.seq <= self._after:
             if self._is_kmsg or self._resuming:
                 return  # seen before the restart
+            record = replace(record, seq=self._after + 1)
         elif self._is_kmsg and self._after >= 0 and record.seq > self._after + 1:
             found.append(Overrun(record.seq - self._after - 1))
         self._after = record.seq
