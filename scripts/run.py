@@ -198,7 +198,8 @@ def main() -> int:
 def run() -> int:
     (RUN / "agent.toml").write_text(AGENT_TOML)
     (RUN / "controller.toml").write_text(CONTROLLER_TOML)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell that starts us with & has it ignored
+        signal.signal(number, signal.default_int_handler)
     programs: dict[str, subprocess.Popen[bytes]] = {}
     trouble = "did not start"
     try:

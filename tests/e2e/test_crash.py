@@ -11,6 +11,7 @@ CYCLES = 50  # bench/crash.py does a thousand
 
 
 @pytest.mark.slurm
+@pytest.mark.timeout(900)  # a minute, on a machine that does nothing else
 def test_no_event_is_lost_and_no_effect_repeated_over_fifty_kills(cluster: SlurmCluster, folder: Path) -> None:
     seed = random.randrange(1 << 32)
     crashes = Crashes(cluster, folder, seed)
