@@ -1,21 +1,24 @@
 """What an agent costs a node: CPU seconds a day, PSS of all its processes, wake-ups, growth.
 
-    python bench/cost.py [--faster 100] [--seconds 60] [--soak HOURS]
+    python bench/cost.py [--faster 100] [--seconds 66] [--idle-seconds 300] [--soak HOURS]
 
 The agents run as on a live DGX H100: in a mount namespace of their own /sys is that of the recorded one, and
 tests/native stands in for NVIDIA's library. The checks run at their shipped periods divided by `--faster`, and what
-that costs is scaled back. What an agent costs whose checks are not due (timers, kernel log, spool; with a controller
-its heartbeats too) is measured apart. Goals: 11 CPU seconds a day, 90 MB. `--soak 72` runs 72 simulated hours and
-compares memory before and after. The last line is one JSON object.
+that costs is scaled back. What an agent costs whose checks are not due (timers, kernel log, spool) is measured apart,
+and once more with a controller, to which it then also sends a heartbeat every 5 s; and what waking up costs here at
+all. Goals: 11 CPU seconds a day, 90 MB. `--soak 72` runs 72 simulated hours and compares memory before and after. The
+last line is one JSON object.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +29,7 @@ from fleet import Fleet  # noqa: E402
 from slurm_cluster import wait_until  # noqa: E402
 
 DAY_S = 86_400.0
-SETTLE_S = 5.0
+SETTLE_S = 15.0
 
 
 class Measured:
@@ -76,14 +79,24 @@ def _pss_mb(pid: int) -> float:
     return int(text.partition("\nPss:")[2].split()[0]) * 1024 / 1e6
 
 
-def idle(folder: Path, seconds: float, controller: str = "") -> tuple[float, float]:
-    """CPU seconds a day and wake-ups a second of an agent whose checks are not due."""
-    measured = Measured(folder, 1e-4, controller)
+def idle(folder: Path, seconds: float, controller: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """CPU seconds a day and wake-ups a second of an agent whose checks are not due: alone, and with a controller."""
+    alone, connected = Measured(folder / "alone", 1e-4), Measured(folder / "connected", 1e-4, controller)
     try:
-        cpu, woken = measured.over(seconds)
+        with ThreadPoolExecutor() as pool:
+            (cpu, woken), (cpu_connected, woken_connected) = pool.map(lambda m: m.over(seconds), (alone, connected))
     finally:
-        measured.agent.close()
-    return cpu * DAY_S, woken
+        alone.agent.close()
+        connected.agent.close()
+    return (cpu * DAY_S, woken), (cpu_connected * DAY_S, woken_connected)
+
+
+async def _wake(times: int, every_s: float) -> float:
+    """CPU seconds of one wake-up of an event loop that does nothing."""
+    before = _cpu_ns(os.getpid())
+    for _ in range(times):
+        await asyncio.sleep(every_s)
+    return (_cpu_ns(os.getpid()) - before) / 1e9 / times
 
 
 def checking(folder: Path, faster: float, seconds: float) -> tuple[float, dict[str, float]]:
@@ -113,6 +126,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="what an agent costs a node")
     parser.add_argument("--faster", type=float, default=100.0, help="divide the checks' periods by this (100)")
     parser.add_argument("--seconds", type=float, default=66.0, help="of each measurement (66: 22 rounds of 300 s)")
+    parser.add_argument("--idle-seconds", type=float, default=300.0, help="of the idle agents (300: all that recurs)")
     parser.add_argument("--soak", type=float, metavar="HOURS", help="simulated time in which memory may not grow")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cost-") as name:
@@ -128,20 +142,23 @@ def main() -> int:
             print(f"PSS over {arguments.soak:g} simulated hours: {totals[0]} -> {totals[1]} MB; {events} events kept")
             print(json.dumps({"bench": "cost", "soak_h": arguments.soak, "early_mb": totals[0], "late_mb": totals[1]}))
             return 0
-        alone, woken = idle(folder / "alone", arguments.seconds)
         busy, pss = checking(folder / "busy", arguments.faster, arguments.seconds)
         fleet = Fleet(folder, os.environ, settings='[scheduler]\nkind = "none"\n')
         fleet.start_controller()
-        connected, woken_connected = idle(folder / "connected", arguments.seconds, fleet.address)
+        (alone, woken), (connected, woken_connected) = idle(folder, arguments.idle_seconds, fleet.address)
         fleet.close()
         os.dup2(out, 1)
+    wake_ms = asyncio.run(_wake(10, 1.0)) * 1000
     checks = (busy - alone / DAY_S) / arguments.faster * DAY_S
     rounds = arguments.seconds * arguments.faster / 300
     print(f"checks, from {rounds:.0f} rounds    {checks:6.1f} CPU s a day")
     print(f"idle, alone              {alone:6.1f} CPU s a day, {woken:.1f} wake-ups a second")
+    print(f"both                     {checks + alone:6.1f} CPU s a day")
     print(f"idle, with a controller  {connected:6.1f} CPU s a day, {woken_connected:.1f} wake-ups a second")
+    print(f"a wake-up of an event loop that does nothing: {wake_ms:.2f} ms of CPU on this machine")
     print("PSS: " + ", ".join(f"{n} {mb:.1f}" for n, mb in pss.items()) + f"; in all {sum(pss.values()):.1f} MB")
-    figures = {"checks_s": checks, "alone_s": alone, "connected_s": connected, "pss_mb": sum(pss.values())}
+    figures = {"checks_s": checks, "alone_s": alone, "checks_and_alone_s": checks + alone, "connected_s": connected}
+    figures |= {"pss_mb": sum(pss.values()), "wake_ms": wake_ms}
     print(json.dumps({"bench": "cost", **{key: round(value, 2) for key, value in figures.items()}}))
     return 0
 

@@ -33,8 +33,13 @@ class LiveAgent(Agent):
         self._library = build(folder / "nvml")
         for gpu in range(GPUS):
             (folder / f"gpus/gpu{gpu}").mkdir(parents=True)
+        # structlog loads rich, 3 MB, where it is there; in the package of the agent it is not.
+        self._without = folder / "without"
+        self._without.mkdir()
+        (self._without / "rich.py").write_text('raise ImportError("not in the package")\n')
 
     def spawn(self, log: Path, die_at: str = "") -> Program:
         live = f"mount --bind {shlex.quote(f'{MACHINE}/sys')} /sys && exec {NODETRIAGE} agent --config {self.settings}"
         library = {"LD_LIBRARY_PATH": str(self._library), "FAKE_NVML_DIR": str(self.folder / "gpus")}
+        library["PYTHONPATH"] = str(self._without)
         return Program(log, "unshare", "--mount", "sh", "-c", live, env={**os.environ, **library})
