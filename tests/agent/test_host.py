@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from nodetriage.agent.host import PCI_DEVICES as PCI
 from nodetriage.agent.host import Host
 from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program, Unavailable
 from nodetriage.checks.settings import ConfigError
@@ -130,10 +132,37 @@ def test_pci_devices_come_from_uevent_or_from_single_files(tmp_path: Path) -> No
     (tmp_path / "sys/bus/pci/devices/0000:05:00.0/driver").symlink_to("../../drivers/mlx5_core")
 
     assert host.pci_devices() == (
-        PciDevice("0000:05:00.0", 0x15B3, 0x1021, 0x020700, "mlx5_core"),
-        PciDevice("0000:1b:00.0", 0x10DE, 0x2330, 0x030200, "nvidia"),
-        PciDevice("0000:1c:00.0", 0x10DE, 0x2330, 0x030200, None),
+        PciDevice("0000:05:00.0", 0x15B3, 0x1021, 0x020700, f"{PCI}/0000:05:00.0"),
+        PciDevice("0000:1b:00.0", 0x10DE, 0x2330, 0x030200, f"{PCI}/0000:1B:00.0"),
+        PciDevice("0000:1c:00.0", 0x10DE, 0x2330, 0x030200, f"{PCI}/0000:1c:00.0"),
     )
+    assert [host.pci_driver(device) for device in host.pci_devices()] == ["mlx5_core", "nvidia", None]
+
+
+def test_a_pci_device_is_asked_once_and_again_when_its_entry_was_made_anew(tmp_path: Path) -> None:
+    asked: list[str] = []
+    for address in ("0000:1b:00.0", "0000:1c:00.0"):
+        _add_device(tmp_path, address, "10DE:2330")
+    host = Host(tmp_path, announce=asked.append)
+    first = host.pci_devices()
+    asked.clear()
+    assert host.for_check(CHECK).pci_devices() == first
+    assert asked == [f"list {PCI}"]
+
+    shutil.rmtree(tmp_path / "sys/devices/0000:1b:00.0")
+    (tmp_path / f".{PCI}/0000:1b:00.0").unlink()
+    assert [d.address for d in host.pci_devices()] == ["0000:1c:00.0"]
+    _add_device(tmp_path, "0000:1b:00.0", "10DE:2331")
+    assert [(d.address, d.device) for d in host.pci_devices()] == [("0000:1b:00.0", 0x2331), ("0000:1c:00.0", 0x2330)]
+    assert host.pci_devices()[0].folder == "/sys/devices/0000:1b:00.0"
+
+
+def _add_device(root: Path, address: str, pci_id: str) -> None:
+    folder = root / f"sys/devices/{address}"
+    folder.mkdir(parents=True)
+    (folder / "uevent").write_text(f"PCI_CLASS=30200\nPCI_ID={pci_id}\n")
+    (root / f".{PCI}").mkdir(parents=True, exist_ok=True)
+    (root / f".{PCI}/{address}").symlink_to(f"../../../devices/{address}")
 
 
 def test_gpus_come_from_nvml_json_and_an_odd_key_is_an_error(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Announce = Callable[[str], None]
 
 FILE_LIMIT_BYTES = 64 << 20  # nothing that a check reads is near this; a runaway file must not eat the node's memory
+PCI_DEVICES = "/sys/bus/pci/devices"
 LINKS_LIMIT = 40  # as the kernel's own limit for one path
 _NVIDIA = 0x10DE
 _GPU_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
@@ -38,6 +39,10 @@ class Machine(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """What the folder holds. Raises OSError."""
+        ...
+
+    def marks(self, folder: str) -> dict[str, int]:
+        """The same, each with a number that is another when the entry was made anew. Raises OSError."""
         ...
 
     def statvfs(self, path: str) -> FsSpace: ...
@@ -70,6 +75,7 @@ class Host:
         self._pattern = pattern
         self._left_alone: dict[str, None] = {}
         self._refused: dict[str, OSError] = {}  # one for all that for_check gives
+        self._pci: dict[str, tuple[int, PciDevice]] = {}  # likewise; by name, each with its mark
 
     def for_check(self, check: Check[Any, Any], records: tuple[KernelRecord, ...] | None = None) -> "Host":
         """The same machine, with the kernel records that are this check's. Costs a microsecond."""
@@ -159,24 +165,49 @@ class Host:
         return self._machine.statvfs(str(path))
 
     def pci_devices(self) -> tuple[PciDevice, ...]:
-        return tuple(self._pci_device(path) for path in self.glob("/sys/bus/pci/devices/*"))
+        self._announce(f"list {PCI_DEVICES}")
+        try:
+            marks = self._machine.marks(PCI_DEVICES)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return ()
+            raise _about(PCI_DEVICES, error) from None
+        for name in self._pci.keys() - marks.keys():
+            del self._pci[name]
+        for name, mark in marks.items():
+            if name not in self._pci or self._pci[name][0] != mark:
+                self._pci[name] = mark, self._pci_device(PurePosixPath(PCI_DEVICES, name))
+        return tuple(sorted((device for _, device in self._pci.values()), key=lambda device: device.address))
 
     def _pci_device(self, path: PurePosixPath) -> PciDevice:
         """From `uevent`, which has all in one read; from the single files where a tree has no such file."""
-        address = path.name.lower()
         try:
-            keys = dict(line.split("=", 1) for line in self.text(path / "uevent").splitlines() if "=" in line)
-        except FileNotFoundError:
-            keys = {}
+            folder = self.link(path)
+        except OSError:  # a recorded tree without the links
+            folder = path
+        keys = self._uevent(str(path))
         if "PCI_ID" in keys and "PCI_CLASS" in keys:
             vendor, device = (int(number, 16) for number in keys["PCI_ID"].split(":"))
-            return PciDevice(address, vendor, device, int(keys["PCI_CLASS"], 16), keys.get("DRIVER"))
-        vendor, device, class_code = (int(self.text(path / name), 16) for name in ("vendor", "device", "class"))
+            class_code = int(keys["PCI_CLASS"], 16)
+        else:
+            vendor, device, class_code = (int(self.text(path / name), 16) for name in ("vendor", "device", "class"))
+        is_virtual = self.exists(folder / "physfn")
+        return PciDevice(path.name.lower(), vendor, device, class_code, str(folder), is_virtual)
+
+    def pci_driver(self, device: PciDevice) -> str | None:
+        if driver := self._uevent(device.folder).get("DRIVER"):
+            return driver
         try:
-            driver = self.link(path / "driver").name
+            return self.link(f"{device.folder}/driver").name
         except FileNotFoundError:
-            driver = None
-        return PciDevice(address, vendor, device, class_code, driver)
+            return None
+
+    def _uevent(self, folder: str) -> dict[str, str]:
+        """What a device tells of itself; nothing where a tree has no such file."""
+        try:
+            return dict(line.split("=", 1) for line in self.text(f"{folder}/uevent").splitlines() if "=" in line)
+        except FileNotFoundError:
+            return {}
 
     def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
         gpus = self._machine.gpus(whole)
@@ -224,6 +255,10 @@ class Running:
 
     def names(self, folder: str) -> list[str]:
         return os.listdir(folder)
+
+    def marks(self, folder: str) -> dict[str, int]:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.inode() for entry in entries}
 
     def statvfs(self, path: str) -> FsSpace:
         """statvfs(3); free means free for users, not for root."""

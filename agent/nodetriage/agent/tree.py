@@ -81,6 +81,11 @@ class Tree:
                 raise
         return [name for name in found if not self._is_without(f"{normal}/{name}")]
 
+    def marks(self, folder: str) -> dict[str, int]:
+        """Inodes are soon given again, so the time counts too."""
+        found = {name: os.lstat(self.locate_link(f"{folder}/{name}")) for name in self.names(folder)}
+        return {name: hash((status.st_ino, status.st_ctime_ns)) for name, status in found.items()}
+
     def _is_without(self, path: str) -> bool:
         return any(path == gone or path.startswith(f"{gone}/") for gone in self._without)
 

@@ -52,8 +52,8 @@ def read(host: Host) -> Inventory:
         for device in host.pci_devices()
         if device.vendor == _NVIDIA
         and device.class_code >> 8 in _DISPLAY_CLASSES
-        and device.driver != "vfio-pci"
-        and not host.exists(f"/sys/bus/pci/devices/{device.address}/physfn")
+        and not device.is_virtual
+        and host.pci_driver(device) != "vfio-pci"
     )
     try:
         gpus = host.gpus()

@@ -64,13 +64,14 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """A function on the PCI bus, from /sys/bus/pci/devices."""
+    """A function on the PCI bus, from /sys/bus/pci/devices: what stays as it is for as long as it is there."""
 
     address: str  # dddd:bb:dd.f, lower case
     vendor: int
     device: int
     class_code: int  # 24 bits: class, subclass, interface
-    driver: str | None
+    folder: str  # under /sys/devices, where no link has to be followed for each file
+    is_virtual: bool = False  # a virtual function of another
 
 
 class NvmlFailure(enum.StrEnum):
@@ -195,7 +196,13 @@ class Host(Protocol):
 
     def statvfs(self, path: str | PurePosixPath) -> FsSpace: ...
 
-    def pci_devices(self) -> tuple[PciDevice, ...]: ...
+    def pci_devices(self) -> tuple[PciDevice, ...]:
+        """By address. What is known of a device is asked once: it is another one when its entry was made anew."""
+        ...
+
+    def pci_driver(self, device: PciDevice) -> str | None:
+        """The driver that has the device now. Raises OSError."""
+        ...
 
     def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
         """All GPUs that NVML enumerates. Raises Unavailable where there is no NVML or no driver.

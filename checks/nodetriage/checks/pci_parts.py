@@ -29,26 +29,16 @@ class PciPart:
 
 def pci_parts(host: Host) -> tuple[PciPart, ...]:
     """GPUs, NVSwitches, network adapters and NVMe disks, by address; without virtual functions."""
-    found = []
-    for device in host.pci_devices():
-        if (kind := _kind(device)) and (part := _part(host, device.address, kind)):
-            found.append(part)
-    return tuple(found)
+    return tuple(_part(d, kind) for d in host.pci_devices() if not d.is_virtual and (kind := _kind(d)))
 
 
-def _part(host: Host, address: str, kind: str) -> PciPart | None:
-    """None for a virtual function. The folder above the device's is its port's (Documentation/PCI/sysfs-pci.rst)."""
-    folder = f"{FOLDER}/{address}"
-    try:
-        place = host.link(folder)
-    except OSError:  # a recorded tree without the links, or a device that went away while it was looked at
-        return None if host.exists(f"{folder}/physfn") else PciPart(address, kind, folder)
-    if host.exists(place / "physfn"):
-        return None
-    above = place.parent.name.lower()
-    if not ADDRESS.fullmatch(above):
-        return PciPart(address, kind, str(place))
-    return PciPart(address, kind, str(place), above, str(place.parent))
+def _part(device: PciDevice, kind: str) -> PciPart:
+    """The folder above the device's is its port's (Documentation/PCI/sysfs-pci.rst)."""
+    above = device.folder.rpartition("/")[0]
+    port = above.rpartition("/")[2].lower()
+    if not ADDRESS.fullmatch(port):
+        return PciPart(device.address, kind, device.folder)
+    return PciPart(device.address, kind, device.folder, port, above)
 
 
 def _kind(device: PciDevice) -> str:
