@@ -41,5 +41,5 @@ class LiveAgent(Agent):
     def spawn(self, log: Path, die_at: str = "") -> Program:
         live = f"mount --bind {shlex.quote(f'{MACHINE}/sys')} /sys && exec {NODETRIAGE} agent --config {self.settings}"
         library = {"LD_LIBRARY_PATH": str(self._library), "FAKE_NVML_DIR": str(self.folder / "gpus")}
-        library["PYTHONPATH"] = str(self._without)
+        library |= {"PYTHONPATH": str(self._without), "FAKE_NVML_STILL": "1"}
         return Program(log, "unshare", "--mount", "sh", "-c", live, env={**os.environ, **library})

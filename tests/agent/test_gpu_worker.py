@@ -49,13 +49,13 @@ def with_workers(body: Callable[[Workers], Awaitable[None]]) -> None:
 
 
 def test_a_hung_nvml_call_is_hung_and_named_with_its_gpu(gpus: FakeGpus) -> None:
-    gpus.set("gpu1/CurrentClocksEventReasons", "~forever")
+    gpus.set("gpu1/RemappedRows", "~forever")
 
     async def body(workers: Workers) -> None:
         result = await workers.run(dataclasses.replace(gpu_lost.CHECK, timeout_s=3.0))
         (finding,) = result.findings
         assert result.outcome is Outcome.HUNG
-        assert result.why.endswith(f"while at: nvmlDeviceGetCurrentClocksEventReasons {SECOND}")
+        assert result.why.endswith(f"while at: nvmlDeviceGetRemappedRows {SECOND}")
         assert (finding.part, finding.fault) == (SECOND, "check_hung")
 
     with_workers(body)

@@ -12,6 +12,7 @@
  * works likewise, for nvmlInit. Touching "reload" voids the initialisation, as a reload of the driver does.
  * Events: each line "GPU TYPE DATA" appended to FAKE_NVML_DIR/events ("0 8 79": an XID 79 on gpu0) reaches every
  * event set that registered that GPU and type, and was made before.
+ * FAKE_NVML_STILL=1: nothing is looked up but the number of GPUs, all are healthy: for measuring those who ask.
  * A function that a driver lacks is left out when linking: see nvml_library.py.
  */
 #include <stdarg.h>
@@ -39,9 +40,15 @@ static void wait_ms(long ms) {
     nanosleep(&t, NULL);
 }
 
+static int still(void) {
+    static int known = -1;
+    if (known < 0) known = getenv("FAKE_NVML_STILL") != NULL;
+    return known;
+}
+
 /* Reads one value file into buf, the default where there is none, and obeys its marks. */
 static int value(int gpu, const char *name, const char *fallback, char *buf, size_t size) {
-    const char *dir = getenv("FAKE_NVML_DIR");
+    const char *dir = still() ? NULL : getenv("FAKE_NVML_DIR");
     char path[4096], *p = buf, *end;
     FILE *f = NULL;
     if (dir && gpu >= 0) {
@@ -74,6 +81,7 @@ static int value(int gpu, const char *name, const char *fallback, char *buf, siz
 static int up(void) {
     const char *dir = getenv("FAKE_NVML_DIR");
     char path[4096];
+    if (still()) return inits;
     snprintf(path, sizeof path, "%s/reload", dir ? dir : "/nonexistent");
     if (inits && !unlink(path)) inits = 0;
     return inits;

@@ -3,6 +3,7 @@
 Source: the NVML API reference. The facts' names are the keys of model.Gpu.facts.
 """
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -24,7 +25,6 @@ class Question:
     arguments: tuple[int, ...] = ()
     pick: Callable[[Any], Scalar] = int
     fills: str = ""  # the structure that the call fills in, by pynvml's name; `pick` then gets that
-    often: bool = True  # part of every look; else only of the whole ones
     refusals: tuple[int, ...] = ()  # NVML errors that answer the question; `pick` then gets the error, or 0
 
 
@@ -38,6 +38,7 @@ _CORRUPTED_INFOROM = 14
 _FABRIC = ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t")
 _SRAM = ("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
 
+# Of the whole looks alone: the frequent ones are for what ends jobs.
 QUESTIONS = (
     Question("ecc_uncorrected_volatile", "nvmlDeviceGetTotalEccErrors", (_UNCORRECTED, _VOLATILE)),
     Question("temperature_c", "nvmlDeviceGetTemperature", (0,)),
@@ -45,32 +46,31 @@ QUESTIONS = (
     Question("temperature_margin_c", "nvmlDeviceGetMarginTemperature"),  # to the slowdown; since Hopper
     Question("temperature_memory_max_c", "nvmlDeviceGetTemperatureThreshold", (_MEMORY_MAX,)),
     Question("clocks_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons"),
-    Question("vbios", "nvmlDeviceGetVbiosVersion", pick=str, often=False),
-    Question("persistence_mode", "nvmlDeviceGetPersistenceMode", often=False),
-    Question("mig_enabled", "nvmlDeviceGetMigMode", pick=_first, often=False),
-    Question("ecc_enabled", "nvmlDeviceGetEccMode", pick=_first, often=False),
-    Question("ecc_corrected_volatile", "nvmlDeviceGetTotalEccErrors", (_CORRECTED, _VOLATILE), often=False),
-    Question("sram_uncorrected_parity", _SRAM[0], pick=attrgetter("volatileUncParity"), fills=_SRAM[1], often=False),
-    Question("sram_uncorrected_secded", _SRAM[0], pick=attrgetter("volatileUncSecDed"), fills=_SRAM[1], often=False),
-    Question("sram_threshold_exceeded", _SRAM[0], pick=attrgetter("bThresholdExceeded"), fills=_SRAM[1], often=False),
+    Question("vbios", "nvmlDeviceGetVbiosVersion", pick=str),
+    Question("persistence_mode", "nvmlDeviceGetPersistenceMode"),
+    Question("mig_enabled", "nvmlDeviceGetMigMode", pick=_first),
+    Question("ecc_enabled", "nvmlDeviceGetEccMode", pick=_first),
+    Question("ecc_corrected_volatile", "nvmlDeviceGetTotalEccErrors", (_CORRECTED, _VOLATILE)),
+    Question("sram_uncorrected_parity", _SRAM[0], pick=attrgetter("volatileUncParity"), fills=_SRAM[1]),
+    Question("sram_uncorrected_secded", _SRAM[0], pick=attrgetter("volatileUncSecDed"), fills=_SRAM[1]),
+    Question("sram_threshold_exceeded", _SRAM[0], pick=attrgetter("bThresholdExceeded"), fills=_SRAM[1]),
     Question(
         "inforom_error",
         "nvmlDeviceValidateInforom",
         refusals=(_CORRUPTED_INFOROM,),
-        often=False,
     ),
-    Question("processes", "nvmlDeviceGetComputeRunningProcesses", pick=_pids, often=False),
-    Question("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", often=False),
-    Question("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", often=False),
-    Question("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", often=False),
-    Question("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", often=False),
-    Question("pcie_replays", "nvmlDeviceGetPcieReplayCounter", often=False),
-    Question("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", (_SHUTDOWN,), often=False),
-    Question("power_mw", "nvmlDeviceGetPowerUsage", often=False),
-    Question("fabric_state", _FABRIC[0], pick=attrgetter("state"), fills=_FABRIC[1], often=False),
-    Question("fabric_status", _FABRIC[0], pick=attrgetter("status"), fills=_FABRIC[1], often=False),
-    Question("fabric_clique", _FABRIC[0], pick=attrgetter("cliqueId"), fills=_FABRIC[1], often=False),
-    Question("fabric_health", _FABRIC[0], pick=attrgetter("healthMask"), fills=_FABRIC[1], often=False),
+    Question("processes", "nvmlDeviceGetComputeRunningProcesses", pick=_pids),
+    Question("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    Question("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    Question("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    Question("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+    Question("pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
+    Question("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", (_SHUTDOWN,)),
+    Question("power_mw", "nvmlDeviceGetPowerUsage"),
+    Question("fabric_state", _FABRIC[0], pick=attrgetter("state"), fills=_FABRIC[1]),
+    Question("fabric_status", _FABRIC[0], pick=attrgetter("status"), fills=_FABRIC[1]),
+    Question("fabric_clique", _FABRIC[0], pick=attrgetter("cliqueId"), fills=_FABRIC[1]),
+    Question("fabric_health", _FABRIC[0], pick=attrgetter("healthMask"), fills=_FABRIC[1]),
 )
 
 # What NVML serves as a field (nvmlDeviceGetFieldValues), by the numbers of nvml.h: all of them in one call.
@@ -101,10 +101,16 @@ LINK_COUNTERS = (
 )
 
 
-def number(value: Any) -> int | float:
-    """An nvmlFieldValue_t by its own type."""
-    names = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-    found: int | float = getattr(value.value, names.get(value.valueType, "ullVal"))
+# nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, error, value. pynvml's own structures take ten
+# times as long to read, and a whole look has hundreds.
+FIELD_VALUE = struct.Struct("<IIqqII8s")
+_TYPES = {0: "<d", 1: "<I", 2: "<Q", 3: "<Q", 4: "<q", 5: "<i", 6: "<H"}  # nvmlValueType_t
+
+
+def number(kind: int, raw: bytes) -> int | float:
+    """An nvmlValue_t by its type."""
+    found: int | float
+    (found,) = struct.unpack_from(_TYPES.get(kind, "<Q"), raw)
     return found
 
 

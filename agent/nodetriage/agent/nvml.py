@@ -14,7 +14,16 @@ from typing import Any
 
 import pynvml
 
-from nodetriage.agent.gpu_facts import FIELDS, LINK_COUNTERS, QUESTIONS, WHOLE_FIELDS, Question, address, number
+from nodetriage.agent.gpu_facts import (
+    FIELD_VALUE,
+    FIELDS,
+    LINK_COUNTERS,
+    QUESTIONS,
+    WHOLE_FIELDS,
+    Question,
+    address,
+    number,
+)
 from nodetriage.checks.model import Gpu, NvLink, NvmlFailure, RowRemap, Scalar, Unavailable
 
 Announce = Callable[[str], None]
@@ -64,6 +73,7 @@ class Library:
         self._count = -1
         self._known: dict[int, Gpu] = {}  # index -> its last names, for the day it does not answer
         self._last: _Look | None = None
+        self._unsupported: dict[str, set[int]] = {}  # counters of links, by the GPU's name
         self._refused: dict[str, str] = {}  # of the GPU that is being asked: call -> error
 
     def inventory(self, quarantined: Collection[str] = (), whole: bool = False) -> tuple[Gpu, ...]:
@@ -98,6 +108,7 @@ class Library:
 
     def _forget(self) -> None:
         self._known.clear()
+        self._unsupported.clear()
         if self._ready:
             self._ready = False
             try:
@@ -180,7 +191,7 @@ class Library:
             call = "nvmlDeviceGetRemappedRows"
             gpu = dataclasses.replace(gpu, row_remap=self._row_remap(gpu, handle))
             answers: dict[tuple[Any, ...], Any] = {}
-            for question in (q for q in QUESTIONS if whole or q.often):
+            for question in QUESTIONS if whole else ():
                 call = question.call
                 key = (call, question.arguments)
                 if key not in answers:
@@ -222,7 +233,9 @@ class Library:
                 if error.value != pynvml.NVML_ERROR_INVALID_ARGUMENT:  # there is no such link
                     self._no_answer("nvmlDeviceGetNvLinkState", error)
         active = (link for link, state in states.items() if state)
-        scoped = tuple((f"{link} {name}", (field, link)) for link in active for name, field in LINK_COUNTERS)
+        # A part's driver knows a third of them; it is asked for the others once.
+        counters = [(n, f) for n, f in LINK_COUNTERS if f not in self._unsupported.get(gpu.name, ())]
+        scoped = tuple((f"{link} {name}", (field, link)) for link in active for name, field in counters)
         counted = self._fields(gpu, handle, scoped) if scoped else {}
         links = (
             NvLink(
@@ -249,11 +262,14 @@ class Library:
         """Each field has an error of its own; one that the driver does not know is left out."""
         values = self._perhaps("nvmlDeviceGetFieldValues", gpu, handle, [field for _, field in wanted])
         found: dict[str, Scalar] = {}
-        for (fact, _), value in zip(wanted, values or (), strict=False):
-            if value.nvmlReturn == pynvml.NVML_SUCCESS:
-                found[fact] = number(value)
-            elif value.nvmlReturn in _SICK:
-                raise pynvml.NVMLError(value.nvmlReturn)
+        told = FIELD_VALUE.iter_unpack(bytes(values)) if values else ()
+        for (fact, field), (_, _, _, _, kind, error, value) in zip(wanted, told, strict=False):
+            if error == pynvml.NVML_SUCCESS:
+                found[fact] = number(kind, value)
+            elif error in _SICK:
+                raise pynvml.NVMLError(error)
+            elif error == pynvml.NVML_ERROR_NOT_SUPPORTED and isinstance(field, tuple):
+                self._unsupported.setdefault(gpu.name, set()).add(field[0])
         return found
 
     def _perhaps(self, call: str, gpu: Gpu, *arguments: Any) -> Any:

@@ -60,7 +60,7 @@ class Tree:
 
     def _inside(self, path: str) -> str:
         """As `inside`, without going through the folders above once more for each of their files."""
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
         if folder in self._folders and not os.path.islink(here := f"{self._folders[folder]}/{name}"):
             return here
         if os.path.isdir(there := inside(self._root, folder)):

@@ -34,7 +34,7 @@ class Heat:
 
 
 def read(host: Host) -> tuple[Heat, ...]:
-    found = tuple(heat for gpu in answering(host) if (heat := _heat(gpu)))
+    found = tuple(heat for gpu in answering(host, whole=True) if (heat := _heat(gpu)))
     if not found:
         raise Unavailable("no GPU here tells how far it is from slowing down")
     return found

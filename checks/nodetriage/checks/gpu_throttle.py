@@ -31,7 +31,7 @@ class Clocks:
 
 
 def read(host: Host) -> tuple[Clocks, ...]:
-    known = ((gpu, number(gpu, "clocks_event_reasons")) for gpu in answering(host))
+    known = ((gpu, number(gpu, "clocks_event_reasons")) for gpu in answering(host, whole=True))
     found = tuple(Clocks(gpu.pci, gpu.uuid, reasons) for gpu, reasons in known if reasons is not None)
     if not found:
         raise Unavailable("no GPU here tells why its clocks are slow")

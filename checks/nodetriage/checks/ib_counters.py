@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
-from nodetriage.checks.ib_port import pci_of
+from nodetriage.checks.ib_port import Place, pci_of, places
 from nodetriage.checks.model import Host
 from nodetriage.checks.sysfs import REFUSED, to_count, told
 
@@ -38,33 +37,29 @@ class Counters:
 def read_counters(host: Host) -> tuple[Counters, ...]:
     """All ports of physical functions, by name."""
     at_s = host.boottime_s()
-    return tuple(
-        _read_port(host, path, at_s)
-        for path in host.glob("/sys/class/infiniband/*/ports/*")
-        if not host.exists(path.parent.parent / "device/physfn")
-    )
+    return tuple(_read_port(host, place, at_s) for place in places(host))
 
 
-def _read_port(host: Host, port: PurePosixPath, at_s: float) -> Counters:
-    device = port.parent.parent / "device"
-    name, pci = f"{port.parent.parent.name}/{port.name}", pci_of(host, device)
-    paths: dict[str, tuple[PurePosixPath, ...]] = {counter: (port / "counters" / counter,) for counter in FULL}
+def _read_port(host: Host, place: Place, at_s: float) -> Counters:
+    name, pci = place.name, pci_of(host, place.device)
     try:
-        if host.exists(port / "link_layer") and host.text(port / "link_layer") == "Ethernet":
-            paths = {c: tuple(host.glob(str(device / f"net/*/statistics/{c}"))) for c in _ETHERNET}
+        if place.link_layer(host) == "Ethernet":
+            paths = {c: [str(p) for p in host.glob(f"{place.device}/net/*/statistics/{c}")] for c in _ETHERNET}
+        else:
+            paths = {counter: [f"{place.folder}/counters/{counter}"] for counter in FULL}
         values = {c: v for c, files in paths.items() if (v := _sum(host, files)) is not None}
     except (OSError, ValueError) as error:
-        return Counters(name, at_s, pci, {}, told(error, port))
+        return Counters(name, at_s, pci, {}, told(error, place.folder))
     return Counters(name, at_s, pci, values)
 
 
-def _sum(host: Host, files: tuple[PurePosixPath, ...]) -> int | None:
+def _sum(host: Host, files: list[str]) -> int | None:
     """None where no file tells. A bond has several netdevs."""
     told_ = [value for path in files if (value := _asked(host, path)) is not None]
     return sum(told_) if told_ else None
 
 
-def _asked(host: Host, path: PurePosixPath) -> int | None:
+def _asked(host: Host, path: str) -> int | None:
     try:
         text = host.ask_once(path)
     except OSError as error:

@@ -46,7 +46,7 @@ def read(host: Host) -> tuple[Adapter, ...]:
 
 def _read_one(host: Host, path: PurePosixPath) -> Adapter:
     board, version = (text_if_told(host, path / name)[:80] for name in ("board_id", "fw_ver"))
-    return Adapter(path.name, pci_of(host, path / "device"), board, version)
+    return Adapter(path.name, pci_of(host, f"{path}/device"), board, version)
 
 
 def judge(now: tuple[Adapter, ...], before: tuple[Adapter, ...] | None, policy: Policy) -> Iterator[Finding]:

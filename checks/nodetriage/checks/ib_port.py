@@ -3,7 +3,6 @@
 import errno
 import re
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from nodetriage.checks.model import Host
 
@@ -40,24 +39,45 @@ class Port:
 def read_ports(host: Host) -> tuple[Port, ...]:
     """All ports of physical functions, by name."""
     at_s = host.boottime_s()
-    return tuple(
-        _read_port(host, path, at_s)
-        for path in host.glob("/sys/class/infiniband/*/ports/*")
-        if not host.exists(path.parent.parent / "device/physfn")
-    )
+    return tuple(_read_port(host, place, at_s) for place in places(host))
 
 
-def _read_port(host: Host, path: PurePosixPath, at_s: float) -> Port:
-    device = path.parent.parent / "device"
-    name = f"{path.parent.parent.name}/{path.name}"
-    pci = pci_of(host, device)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a port is looked at."""
+
+    name: str  # HCA/port
+    folder: str
+    device: str  # of its HCA
+
+    def link_layer(self, host: Host) -> str:
+        """Raises OSError."""
+        try:
+            return host.text(f"{self.folder}/link_layer")
+        except FileNotFoundError:
+            return "InfiniBand"
+
+
+def places(host: Host) -> tuple[Place, ...]:
+    """Of the ports of physical functions, by name. Raises OSError."""
+    found = []
+    for hca in host.glob("/sys/class/infiniband/*"):
+        device = f"{hca}/device"
+        if not host.exists(f"{device}/physfn"):
+            found += [Place(f"{hca.name}/{p.name}", str(p), device) for p in host.glob(f"{hca}/ports/*")]
+    return tuple(found)
+
+
+def _read_port(host: Host, place: Place, at_s: float) -> Port:
+    name, path, pci = place.name, place.folder, pci_of(host, place.device)
     try:
-        state, phys_state = _named(host, path / "state"), _named(host, path / "phys_state")
-        rate_gbps, width, speed = _rate(host, path / "rate")
-        link_layer = host.text(path / "link_layer") if host.exists(path / "link_layer") else "InfiniBand"
-        downed = (
-            _carrier_downs(host, device) if link_layer == "Ethernet" else _counter(host, path / "counters/link_downed")
-        )
+        state, phys_state = _named(host, f"{path}/state"), _named(host, f"{path}/phys_state")
+        rate_gbps, width, speed = _rate(host, f"{path}/rate")
+        link_layer = place.link_layer(host)
+        if link_layer == "Ethernet":
+            downed = _carrier_downs(host, place.device)
+        else:
+            downed = _counter(host, f"{path}/counters/link_downed")
     except OSError as error:
         return Port(name, at_s, pci=pci, error=f"{error.filename or path}: {error.strerror or error}")
     except ValueError as error:
@@ -65,15 +85,15 @@ def _read_port(host: Host, path: PurePosixPath, at_s: float) -> Port:
     return Port(name, at_s, state, phys_state, rate_gbps, width, speed, link_layer, pci, downed)
 
 
-def _named(host: Host, path: PurePosixPath) -> str:
+def _named(host: Host, path: str) -> str:
     """The word of "4: ACTIVE". Raises ValueError."""
-    number, colon, word = host.text(path).partition(": ")
+    number, colon, word = (text := host.text(path)).partition(": ")
     if not (colon and number.isdecimal() and word):
-        raise ValueError(f'{path}: expected "NUMBER: NAME", got {host.text(path)[:40]!r}')
+        raise ValueError(f'{path}: expected "NUMBER: NAME", got {text[:40]!r}')
     return word
 
 
-def _rate(host: Host, path: PurePosixPath) -> tuple[float, int, str]:
+def _rate(host: Host, path: str) -> tuple[float, int, str]:
     text = host.text(path)
     found = _RATE.fullmatch(text)
     if not found:
@@ -81,7 +101,7 @@ def _rate(host: Host, path: PurePosixPath) -> tuple[float, int, str]:
     return float(found[1]), int(found[2] or 0), found[3] or ""
 
 
-def _counter(host: Host, path: PurePosixPath) -> int | None:
+def _counter(host: Host, path: str) -> int | None:
     """None where this function may not ask: the driver answers EINVAL, and logs a line for each try."""
     try:
         text = host.ask_once(path)
@@ -94,13 +114,13 @@ def _counter(host: Host, path: PurePosixPath) -> int | None:
     return int(text)
 
 
-def _carrier_downs(host: Host, device: PurePosixPath) -> int | None:
-    counts = [_counter(host, path) for path in host.glob(str(device / "net/*/carrier_down_count"))]
+def _carrier_downs(host: Host, device: str) -> int | None:
+    counts = [_counter(host, str(path)) for path in host.glob(f"{device}/net/*/carrier_down_count")]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
-def pci_of(host: Host, device: PurePosixPath) -> str:
+def pci_of(host: Host, device: str) -> str:
     """The PCI address of an adapter's `device`; "" where a recorded tree has no link."""
     try:
         return host.link(device).name.lower()

@@ -1,5 +1,6 @@
 """Counters of PCIe errors (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats)."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,20 +29,21 @@ def read_counts(host: Host, folder: str, part: PciPart, at_s: float) -> Counts:
     for name, file in _FILES.items():
         path = f"{folder}/{file}"
         try:
-            errors[name] = _parsed(host.text(path), path)
+            errors[name] = _parsed(host.text(path))
         except OSError as error:
             if error.errno not in REFUSED:
                 return Counts(address, part.address, part.kind, at_s, {}, told(error, path))
         except ValueError as error:
-            return Counts(address, part.address, part.kind, at_s, {}, str(error))
+            return Counts(address, part.address, part.kind, at_s, {}, f"{path}: {error}")
     return Counts(address, part.address, part.kind, at_s, errors)
 
 
-def _parsed(text: str, path: str) -> dict[str, int]:
+@functools.lru_cache(maxsize=64)  # on a good day nearly all files are the same
+def _parsed(text: str) -> Mapping[str, int]:
     """Raises ValueError where a line is no name and count, or none is there."""
     words = text.split()
     names, counts = words[::2], words[1::2]
     if not words or len(names) != len(counts) or any(name.isdecimal() for name in names):
-        raise ValueError(f"{path}: expected lines of a name and a count, got {text[:40]!r}")
+        raise ValueError(f"expected lines of a name and a count, got {text[:40]!r}")
     # Most are 0 on each of some sixty functions: those are not parsed one by one.
-    return {name[:60]: to_count(word, path) for name, word in zip(names, counts, strict=True) if word != "0"}
+    return {name[:60]: to_count(word, name) for name, word in zip(names, counts, strict=True) if word != "0"}
