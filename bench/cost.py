@@ -3,8 +3,9 @@
     python bench/cost.py [--faster 100] [--seconds 66] [--idle-seconds 300] [--soak HOURS]
 
 The agents run as on a live DGX H100: in a mount namespace of their own /sys is that of the recorded one, and
-tests/native stands in for NVIDIA's library, and what a driver takes for a call is not in the figures. The checks run at their shipped periods divided by `--faster`, and what
-that costs is scaled back. What an agent costs whose checks are not due (timers, kernel log, spool) is measured apart,
+tests/native stands in for NVIDIA's library, so what a driver takes for a call is not in the figures, nor what the
+programs do that checks start. The checks run at their shipped periods divided by `--faster`, and what that costs is
+scaled back. What an agent costs whose checks are not due (timers, kernel log, spool) is measured apart,
 and once more with a controller, to which it then also sends a heartbeat every 5 s; and what waking up costs here at
 all. Goals: 11 CPU seconds a day, 90 MB. `--soak 72` runs 72 simulated hours and compares memory before and after. The
 last line is one JSON object.

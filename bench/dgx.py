@@ -3,6 +3,7 @@
 Needs root: each agent has a mount namespace of its own, in which that /sys is mounted over the machine's.
 """
 
+import json
 import os
 import shlex
 import sys
@@ -19,6 +20,10 @@ from nodetriage.checks import ALL  # noqa: E402
 
 MACHINE = ROOT / "tests/hosts/dgx-h100"
 GPUS = 8
+
+
+def _addresses() -> list[str]:
+    return [gpu["pci"] for gpu in json.loads((MACHINE / "nvml.json").read_text())["gpus"]]
 
 
 class LiveAgent(Agent):
@@ -41,5 +46,5 @@ class LiveAgent(Agent):
     def spawn(self, log: Path, die_at: str = "") -> Program:
         live = f"mount --bind {shlex.quote(f'{MACHINE}/sys')} /sys && exec {NODETRIAGE} agent --config {self.settings}"
         library = {"LD_LIBRARY_PATH": str(self._library), "FAKE_NVML_DIR": str(self.folder / "gpus")}
-        library |= {"PYTHONPATH": str(self._without), "FAKE_NVML_STILL": "1"}
+        library |= {"PYTHONPATH": str(self._without), "FAKE_NVML_STILL": " ".join(_addresses())}
         return Program(log, "unshare", "--mount", "sh", "-c", live, env={**os.environ, **library})

@@ -12,7 +12,8 @@
  * works likewise, for nvmlInit. Touching "reload" voids the initialisation, as a reload of the driver does.
  * Events: each line "GPU TYPE DATA" appended to FAKE_NVML_DIR/events ("0 8 79": an XID 79 on gpu0) reaches every
  * event set that registered that GPU and type, and was made before.
- * FAKE_NVML_STILL=1: nothing is looked up but the number of GPUs, all are healthy: for measuring those who ask.
+ * FAKE_NVML_STILL: PCI addresses, one a GPU, separated by blanks. Then no file is read but to count the GPUs, and all
+ * are healthy: for measuring those who ask.
  * A function that a driver lacks is left out when linking: see nvml_library.py.
  */
 #include <stdarg.h>
@@ -40,10 +41,13 @@ static void wait_ms(long ms) {
     nanosleep(&t, NULL);
 }
 
-static int still(void) {
-    static int known = -1;
-    if (known < 0) known = getenv("FAKE_NVML_STILL") != NULL;
-    return known;
+static const char *still(void) { return getenv("FAKE_NVML_STILL"); }
+
+/* Puts the address of a GPU into buf. */
+static void still_address(int gpu, char *buf, size_t size) {
+    const char *p = still();
+    for (p += strspn(p, " "); gpu-- > 0; p += strspn(p, " ")) p += strcspn(p, " ");
+    snprintf(buf, size, "0000%.*s", (int)strcspn(p, " "), p);
 }
 
 /* Reads one value file into buf, the default where there is none, and obeys its marks. */
@@ -60,6 +64,7 @@ static int value(int gpu, const char *name, const char *fallback, char *buf, siz
         f = fopen(path, "r");
     }
     snprintf(buf, size, "%s", fallback);
+    if (gpu >= 0 && still() && !strcmp(name, "PciInfo")) still_address(gpu, buf, size);
     if (f) {
         size_t n = fread(buf, 1, size - 1, f);
         buf[n] = 0;

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,9 +155,7 @@ class _DeviceClass:
         try:
             child = await self._living()
             given_s = time.monotonic()
-            for run in self._given:
-                request = Request(run.id, run.check.name, run.records, msgspec.Raw(run.memory or b"null"))
-                child.writer.write(msgspec.json.encode(request) + b"\n")
+            child.writer.write(b"".join(self._lines()))  # at once: each write would be a call, and wake the worker
             while self._given:
                 await self._hear(child, given_s)
                 given_s = time.monotonic()
@@ -183,10 +181,16 @@ class _DeviceClass:
         if self.child is None:
             self.child = await self._server.start(self.name)
             self._told = None
-        if self._told is not self.setup:
-            self.child.writer.write(msgspec.json.encode(self.setup) + b"\n")
-            self._told = self.setup
         return self.child
+
+    def _lines(self) -> Iterator[bytes]:
+        """What the worker has to be told, and the runs that it is given."""
+        if self._told is not self.setup:
+            self._told = self.setup
+            yield msgspec.json.encode(self.setup) + b"\n"
+        for run in self._given:
+            request = Request(run.id, run.check.name, run.records, msgspec.Raw(run.memory or b"null"))
+            yield msgspec.json.encode(request) + b"\n"
 
     async def _hear(self, child: Child, since_s: float) -> None:
         """The next answer. Raises TimeoutError once the run that is under way has taken longer than it may."""
