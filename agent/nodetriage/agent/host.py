@@ -5,15 +5,12 @@ import errno
 import fnmatch
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from nodetriage.agent.running import Running
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
-
-if TYPE_CHECKING:
-    from nodetriage.agent.nvml import Library
 
 Announce = Callable[[str], None]
 
@@ -237,67 +234,6 @@ class Host:
 
     def boottime_s(self) -> float:
         return self._machine.boottime_s()
-
-
-class Running:
-    """The machine that this process runs on."""
-
-    def __init__(self, announce: Announce) -> None:
-        self._announce = announce
-        self.quarantined: frozenset[str] = frozenset()  # PCI addresses
-        self.programs: Mapping[str, tuple[str, ...]] = {}
-        self._nvml: Library | None = None
-
-    def locate(self, path: str) -> str:
-        return path
-
-    locate_link = locate
-
-    def names(self, folder: str) -> list[str]:
-        return os.listdir(folder)
-
-    def marks(self, folder: str) -> dict[str, int]:
-        with os.scandir(folder) as entries:
-            return {entry.name: entry.inode() for entry in entries}
-
-    def statvfs(self, path: str) -> FsSpace:
-        """statvfs(3); free means free for users, not for root."""
-        s = os.statvfs(path)
-        size = s.f_frsize or s.f_bsize
-        return FsSpace(
-            s.f_blocks * size, s.f_bavail * size, s.f_files, s.f_favail, read_only=bool(s.f_flag & os.ST_RDONLY)
-        )
-
-    def gpus(self, whole: bool) -> tuple[Gpu, ...]:
-        if self._nvml is None:
-            from nodetriage.agent.nvml import Library  # here alone: a worker of another class never pays for it
-
-            self._nvml = Library(self._announce, self._nvidia_gpus)
-        return self._nvml.inventory(self.quarantined, whole)
-
-    def _nvidia_gpus(self) -> list[str]:
-        devices = Host(machine=self, announce=self._announce).pci_devices()
-        return [d.address for d in devices if d.vendor == _NVIDIA and d.class_code >> 8 in _GPU_CLASSES]
-
-    def kernel_log(self) -> Iterable[KernelRecord]:
-        """All of this boot that the kernel still has. Raises OSError where /dev/kmsg may not be read."""
-        from nodetriage.agent import kmsg
-
-        self._announce("read /dev/kmsg")
-        return kmsg.whole_log("/dev/kmsg")
-
-    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
-        from nodetriage.agent import commands
-
-        return commands.run((*self.programs.get(argv[0], argv[:1]), *argv[1:]), timeout_s)
-
-    def clock(self) -> ClockState:
-        from nodetriage.agent import clock
-
-        return clock.state()
-
-    def boottime_s(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def machine_at(root: Path, announce: Announce) -> Machine:
