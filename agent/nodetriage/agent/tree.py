@@ -82,9 +82,15 @@ class Tree:
         return [name for name in found if not self._is_without(f"{normal}/{name}")]
 
     def marks(self, folder: str) -> dict[str, int]:
-        """Inodes are soon given again, so the time counts too."""
-        found = {name: os.lstat(self.locate_link(f"{folder}/{name}")) for name in self.names(folder)}
-        return {name: hash((status.st_ino, status.st_ctime_ns)) for name, status in found.items()}
+        """Inodes are soon given again, so the time counts too; 0 for what was recorded as unreadable."""
+        return {name: self._mark(f"{folder}/{name}") for name in self.names(folder)}
+
+    def _mark(self, path: str) -> int:
+        try:
+            status = os.lstat(self.locate_link(path))
+        except OSError:
+            return 0
+        return hash((status.st_ino, status.st_ctime_ns))
 
     def _is_without(self, path: str) -> bool:
         return any(path == gone or path.startswith(f"{gone}/") for gone in self._without)
