@@ -4,6 +4,7 @@ Each moment wakes processes that sleep, and that costs more than what most of th
 that all its ranks wait for. Nodes have a phase each, so that a fleet does not ask its file servers all at once.
 """
 
+import asyncio
 import random
 import time
 from dataclasses import dataclass, field
@@ -22,3 +23,15 @@ class Cadence:
         monotonic."""
         now_s = time.monotonic() if now_s is None else now_s
         return every_s - (now_s - self.phase * PHASE_S) % every_s
+
+
+async def woken_or_due(wake: asyncio.Event, wait_s: float) -> None:
+    """Returns when `wake` is set, which this does itself after `wait_s`.
+
+    A timeout would end by an exception, which costs more; wait_for may lose a cancellation that comes with the event.
+    """
+    due = asyncio.get_running_loop().call_later(wait_s, wake.set)
+    try:
+        await wake.wait()
+    finally:
+        due.cancel()

@@ -122,9 +122,9 @@ class Daemon:
         self._rounds.start()
         parts = (self._stream.run(), self._traffic.run(), self._tick(), self._reloads())
         tasks = [asyncio.create_task(part) for part in parts]
-        memory.settle()
         self._notify.ready("started")
         self._log.info("agent started", node=self.node.name, boot_id=self._boot_id, checks=len(self._rounds.checks))
+        memory.settle()
         stop = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
         ended = [t for t in tasks if t.done() and t.exception()]

@@ -178,10 +178,7 @@ class DeviceClass:
         waited_s = time.monotonic() - began_s if began_s else run.check.timeout_s
         doing = child.doing.text() or f"check {run.check.name}"
         seen = hang.evidence(child.pid, doing, waited_s)
-        self._given.remove(run)  # those before it, whose answers are lost, and those after it are given again
-        self.child = None
-        child.kill()
-        self._back_off()
+        self._end_worker(child, run)
         if await within(child.ended.wait(), KILL_LIMIT_S):
             child.forget()
         else:
@@ -190,6 +187,13 @@ class DeviceClass:
         found = hang.finding(run.check, seen)
         why = f"no answer for {waited_s:.1f} s while at: {doing}"
         run.end(Result(run.check.name, Outcome.HUNG, (found,), why=why, took_ms=round(waited_s * 1000, 3)))
+
+    def _end_worker(self, child: Child, run: _Run) -> None:
+        """The blame is the run's alone: those before it, whose answers are lost, and those after it are given again."""
+        self._given.remove(run)
+        self.child = None
+        child.kill()
+        self._back_off()
 
     async def _until_free(self, child: Child) -> None:
         try:
@@ -205,10 +209,7 @@ class DeviceClass:
         assert child is not None
         doing = child.doing.text()
         run, _ = self._under_way(child)
-        self._given.remove(run)
-        self.child = None
-        child.kill()
-        self._back_off()
+        self._end_worker(child, run)
         await within(child.ended.wait(), KILL_LIMIT_S)
         for _ in range(10):  # the status comes by another way than the end itself
             if child.status is not None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from nodetriage.agent import grace, quarantine, verdict
-from nodetriage.agent.cadence import Cadence
+from nodetriage.agent.cadence import Cadence, woken_or_due
 from nodetriage.agent.inbox import Inbox
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import Change, CheckVerdict, Verdict
@@ -163,14 +163,9 @@ class Rounds:
 
     async def _keep_running(self, name: str) -> None:
         check, wake = self._checks[name], self._wakes[name]
-        loop = asyncio.get_running_loop()
         wait_s = 0.0
         while True:
-            due = loop.call_later(wait_s, wake.set)  # a timeout would end by an exception, which costs more
-            try:
-                await wake.wait()
-            finally:
-                due.cancel()
+            await woken_or_due(wake, wait_s)
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from nodetriage.agent.cadence import Cadence
+from nodetriage.agent.cadence import Cadence, woken_or_due
 from nodetriage.agent.connection import Connection, Ended, Identity, Refused, anonymous, connect
 from nodetriage.agent.event import numbered
 from nodetriage.agent.spool import SETTLE_S, SeqRange, Spool, Stored
@@ -158,13 +158,7 @@ class Stream:
                 continue
             # An event that is not on disk yet may be sent a moment later: nobody else would wake us for that.
             wait_s = due_s - time.monotonic()
-            if session.waits_for_disk:
-                wait_s = min(wait_s, SETTLE_S)
-            due = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
-            try:
-                await self._wake.wait()
-            finally:
-                due.cancel()
+            await woken_or_due(self._wake, min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s)
 
 
 class _Session:
