@@ -17,8 +17,6 @@ Announce = Callable[[str], None]
 FILE_LIMIT_BYTES = 64 << 20  # nothing that a check reads is near this; a runaway file must not eat the node's memory
 PCI_DEVICES = "/sys/bus/pci/devices"
 LINKS_LIMIT = 40  # as the kernel's own limit for one path
-_NVIDIA = 0x10DE
-_GPU_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP)
 

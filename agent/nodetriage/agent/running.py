@@ -11,9 +11,6 @@ from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Prog
 if TYPE_CHECKING:
     from nodetriage.agent.nvml import Library
 
-_NVIDIA = 0x10DE
-_GPU_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
-
 
 class Running:
     """The machine that this process runs on."""
@@ -55,7 +52,7 @@ class Running:
         from nodetriage.agent.host import Host
 
         devices = Host(machine=self, announce=self._announce).pci_devices()
-        return [d.address for d in devices if d.vendor == _NVIDIA and d.class_code >> 8 in _GPU_CLASSES]
+        return [d.address for d in devices if d.is_nvidia_gpu]
 
     def kernel_log(self) -> Iterable[KernelRecord]:
         """All of this boot that the kernel still has. Raises OSError where /dev/kmsg may not be read."""

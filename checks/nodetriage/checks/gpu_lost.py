@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Check, Finding, Host, NvmlFailure, Scalar, Severity, Unavailable
 
-_NVIDIA = 0x10DE
-_DISPLAY_CLASSES = (0x0300, 0x0302)  # VGA controller, 3D controller
 _DRIVER_FAILURES = (NvmlFailure.DRIVER_NOT_LOADED, NvmlFailure.VERSION_MISMATCH)
 _FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.LOW}  # the rest is high
 
@@ -50,10 +48,7 @@ def read(host: Host) -> Inventory:
     bus = tuple(
         device.address
         for device in host.pci_devices()
-        if device.vendor == _NVIDIA
-        and device.class_code >> 8 in _DISPLAY_CLASSES
-        and not device.is_virtual
-        and host.pci_driver(device) != "vfio-pci"
+        if device.is_nvidia_gpu and not device.is_virtual and host.pci_driver(device) != "vfio-pci"
     )
     try:
         gpus = host.gpus()

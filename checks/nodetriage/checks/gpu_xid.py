@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from nodetriage.checks import xid_repeats
-from nodetriage.checks.model import Check, Finding, Host, Scalar, Unavailable
+from nodetriage.checks.model import NVIDIA, Check, Finding, Host, Scalar, Unavailable
 from nodetriage.checks.xid import KERNEL_PATTERN, parse
 from nodetriage.checks.xid_log import DAY_S, Entry, Seen, ended, extend, live, see, uuids
-
-_NVIDIA = 0x10DE  # PCI vendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class Policy:
 def read(host: Host) -> tuple[Entry, ...]:
     """The driver's lines since the last run, oldest first. Raises Unavailable where no part here could write any."""
     lines = tuple(Entry(max(r.at_us, 0) / 1e6, r.text[:400]) for r in host.kernel_log() if parse(r.text))
-    if not lines and not host.exists("/sys/module/nvidia") and not any(d.vendor == _NVIDIA for d in host.pci_devices()):
+    if not lines and not host.exists("/sys/module/nvidia") and not any(d.vendor == NVIDIA for d in host.pci_devices()):
         raise Unavailable("no NVIDIA device on the PCI bus, and its driver is not loaded")
     return lines
 

@@ -62,6 +62,9 @@ class KernelRecord:
     text: str  # one record; a newline inside is a real newline
 
 
+NVIDIA = 0x10DE  # PCI vendor
+
+
 @dataclass(frozen=True, slots=True)
 class PciDevice:
     """A function on the PCI bus, from /sys/bus/pci/devices: what stays as it is for as long as it is there."""
@@ -72,6 +75,11 @@ class PciDevice:
     class_code: int  # 24 bits: class, subclass, interface
     folder: str  # under /sys/devices, where no link has to be followed for each file
     is_virtual: bool = False  # a virtual function of another
+
+    @property
+    def is_nvidia_gpu(self) -> bool:
+        """VGA or 3D controller (include/linux/pci_ids.h) of that maker."""
+        return self.vendor == NVIDIA and self.class_code >> 8 in (0x0300, 0x0302)
 
 
 class NvmlFailure(enum.StrEnum):

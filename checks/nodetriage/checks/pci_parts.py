@@ -3,10 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from nodetriage.checks.model import Host, PciDevice
+from nodetriage.checks.model import NVIDIA, Host, PciDevice
 
 FOLDER = "/sys/bus/pci/devices"
-_NVIDIA = 0x10DE
 # By base class and subclass (include/linux/pci_ids.h).
 _KINDS = {0x0108: "nvme", 0x0200: "nic", 0x0207: "nic", 0x0300: "gpu", 0x0302: "gpu", 0x0680: "nvswitch"}
 _OF_NVIDIA = ("gpu", "nvswitch")  # of other makers these are the BMC's screen, and bridges
@@ -43,4 +42,4 @@ def _part(device: PciDevice, kind: str) -> PciPart:
 
 def _kind(device: PciDevice) -> str:
     kind = _KINDS.get(device.class_code >> 8, "")
-    return "" if kind in _OF_NVIDIA and device.vendor != _NVIDIA else kind
+    return "" if kind in _OF_NVIDIA and device.vendor != NVIDIA else kind
