@@ -7,6 +7,7 @@ four bytes. A port's counters are asked of its firmware, and that may hang: so n
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nodetriage.checks.ib_port import places
 from nodetriage.checks.model import Check, Finding, Host
 from nodetriage.checks.sysfs import count_if_told
 
@@ -30,14 +31,11 @@ class Policy:
 def read(host: Host) -> tuple[PortBytes, ...]:
     """Ports that tell both counters, by name; virtual functions, whose counters are the whole port's, are left out."""
     ports = []
-    for path in host.glob("/sys/class/infiniband/*/ports/*"):
-        if host.exists(path.parent.parent / "device/physfn"):
-            continue
-        received = count_if_told(host, path / "counters/port_rcv_data")
-        sent = count_if_told(host, path / "counters/port_xmit_data")
+    for place in places(host):
+        received = count_if_told(host, f"{place.folder}/counters/port_rcv_data")
+        sent = count_if_told(host, f"{place.folder}/counters/port_xmit_data")
         if received is not None and sent is not None:
-            name = f"{path.parent.parent.name}/{path.name}"
-            ports.append(PortBytes(name, received * UNIT_BYTES, sent * UNIT_BYTES))
+            ports.append(PortBytes(place.name, received * UNIT_BYTES, sent * UNIT_BYTES))
     return tuple(ports)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.ib_port import Place, pci_of, places
 from nodetriage.checks.model import Host
-from nodetriage.checks.sysfs import REFUSED, to_count, told
+from nodetriage.checks.sysfs import count_if_answered, told
 
 # Their highest values: there they stay, they do not wrap. link_downed is the business of ib_link.
 FULL = {
@@ -55,15 +55,5 @@ def _read_port(host: Host, place: Place, at_s: float) -> Counters:
 
 def _sum(host: Host, files: list[str]) -> int | None:
     """None where no file tells. A bond has several netdevs."""
-    told_ = [value for path in files if (value := _asked(host, path)) is not None]
+    told_ = [value for path in files if (value := count_if_answered(host, path)) is not None]
     return sum(told_) if told_ else None
-
-
-def _asked(host: Host, path: str) -> int | None:
-    try:
-        text = host.ask_once(path)
-    except OSError as error:
-        if error.errno in REFUSED:
-            return None
-        raise
-    return to_count(text, path)

@@ -1,14 +1,13 @@
 """Ports of InfiniBand and RoCE adapters, as sysfs has them."""
 
-import errno
 import re
 from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Host
+from nodetriage.checks.sysfs import count_if_answered
 
 SATURATED = 255  # link_downed has 8 bits and stays at its highest value; it does not wrap
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec(?: \((\d{1,2})X(?: (\w+))?\))?")
-_NO_COUNTER = (errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _read_port(host: Host, place: Place, at_s: float) -> Port:
         if link_layer == "Ethernet":
             downed = _carrier_downs(host, place.device)
         else:
-            downed = _counter(host, f"{path}/counters/link_downed")
+            downed = count_if_answered(host, f"{path}/counters/link_downed")
     except OSError as error:
         return Port(name, at_s, pci=pci, error=f"{error.filename or path}: {error.strerror or error}")
     except ValueError as error:
@@ -101,21 +100,8 @@ def _rate(host: Host, path: str) -> tuple[float, int, str]:
     return float(found[1]), int(found[2] or 0), found[3] or ""
 
 
-def _counter(host: Host, path: str) -> int | None:
-    """None where this function may not ask: the driver answers EINVAL, and logs a line for each try."""
-    try:
-        text = host.ask_once(path)
-    except OSError as error:
-        if error.errno in _NO_COUNTER:
-            return None
-        raise
-    if not (text.isascii() and text.isdecimal() and len(text) <= 20):
-        raise ValueError(f"{path}: expected a count, got {text[:40]!r}")
-    return int(text)
-
-
 def _carrier_downs(host: Host, device: str) -> int | None:
-    counts = [_counter(host, str(path)) for path in host.glob(f"{device}/net/*/carrier_down_count")]
+    counts = [count_if_answered(host, path) for path in host.glob(f"{device}/net/*/carrier_down_count")]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 

@@ -25,6 +25,17 @@ def count_if_told(host: Host, path: str | PurePosixPath) -> int | None:
         raise
 
 
+def count_if_answered(host: Host, path: str | PurePosixPath) -> int | None:
+    """As `count_if_told`, of a file whose driver logs a line each time it refuses: it is asked once."""
+    try:
+        text = host.ask_once(path)
+    except OSError as error:
+        if error.errno in REFUSED:
+            return None
+        raise
+    return to_count(text, path)
+
+
 def text_if_told(host: Host, path: str | PurePosixPath) -> str:
     """The file's text; "" where there is none, or the driver refuses. Raises OSError for any other answer."""
     try:
