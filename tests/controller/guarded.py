@@ -1,7 +1,6 @@
 """A controller as a process behind mutual TLS with tight limits, and what its log says of those it sent away."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,18 +33,27 @@ class Guarded:
         found = [json.loads(line) for line in lines if line.endswith("\n")]
         return [line for line in found if line["event"] == event]
 
-    def refusals(self, peer: str = "") -> list[str]:
-        """ "CODE: reason" of those sent away, or of one peer."""
-        found = [r for r in self.said("peer sent away") if not peer or r["peer"] == peer]
-        return [f"{r['code']}: {r['reason']}" for r in found]
+    def sent_away(self, reason: str, peer: str = "") -> list[dict[str, Any]]:
+        """
+        Those sent away for a reason that has these words ("CODE: reason"), all or at one address. Waits until there is
+        one, for the log may be written after the peer has its answer. Raises TimeoutError.
+        """
 
-    def sent_away(self, peer: str, reason: str) -> None:
-        """Waits until the log says so; raises TimeoutError with what it says instead."""
-        deadline = time.monotonic() + 10
-        while not any(reason in said for said in self.refusals(peer)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{peer or 'nobody'} was not sent away for {reason!r}: {self.refusals()[-10:]}")
-            time.sleep(0.02)
+        def known() -> list[dict[str, Any]]:
+            return [
+                record
+                for record in self.said("peer sent away")
+                if reason in f"{record['code']}: {record['reason']}" and record["peer"] == (peer or record["peer"])
+            ]
+
+        wait_until(known, 10, f"{peer or 'a peer'} is sent away for {reason!r}")
+        return known()
+
+    def broke_off(self, count: int) -> list[dict[str, Any]]:
+        """The streams that ended without an answer of ours; waits until there are `count`. Raises TimeoutError."""
+        event = "stream broken off"
+        wait_until(lambda: len(self.said(event)) >= count, 10, f"{count} streams broken off")
+        return self.said(event)
 
 
 @contextmanager
