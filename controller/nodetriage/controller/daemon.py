@@ -6,7 +6,7 @@ import fcntl
 import os
 import resource
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from importlib import metadata
 from math import inf
 from pathlib import Path
@@ -49,14 +49,14 @@ def run(path: Path) -> int:
     lines = log.set_up(out=os.fdopen(os.dup(2), "w", buffering=1, errors="replace"))
     try:
         with _only_one(settings.controller.state_dir):
-            return asyncio.run(_lead(path, settings))
+            return asyncio.run(_lead(path, settings, lambda: lines.drain(LOG_LIMIT_S)))
     finally:
         lines.drain(LOG_LIMIT_S)
 
 
-async def _lead(path: Path, settings: ControllerSettings) -> int:
+async def _lead(path: Path, settings: ControllerSettings, last_words: Callable[[], None]) -> int:
     """Stands by while another controller on the same PostgreSQL leads; runs once none does."""
-    async with leading(settings.database_url, Notify()) as fence:
+    async with leading(settings.database_url, Notify(), last_words) as fence:
         return await Daemon(path, settings, fence).run()
 
 

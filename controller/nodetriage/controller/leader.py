@@ -138,11 +138,11 @@ def begin_epoch(engine: Engine) -> int:
 
 
 @contextlib.asynccontextmanager
-async def leading(url: str, notify: Notify) -> AsyncIterator[Fence | None]:
+async def leading(url: str, notify: Notify, last_words: Callable[[], None]) -> AsyncIterator[Fence | None]:
     """Waits to be the leader, and is it inside. A SQLite file has no leader but its folder's lock: no fence then.
 
     Where the leadership is lost the process ends at once, as by SIGKILL: whatever it is doing must not go on, and what
-    it began is found by the next leader.
+    it began is found by the next leader. Only `last_words` is called before that, which lets the log be written.
     """
     parsed = make_url(url)
     if parsed.get_backend_name() != "postgresql":
@@ -152,7 +152,7 @@ async def leading(url: str, notify: Notify) -> AsyncIterator[Fence | None]:
     leadership = Leadership(parsed.set(drivername="postgresql+psycopg"))
     try:
         await leadership.take(notify)
-        watching = asyncio.create_task(_end_when_lost(leadership))
+        watching = asyncio.create_task(_end_when_lost(leadership, last_words))
         try:
             yield leadership.fence
         finally:
@@ -161,8 +161,8 @@ async def leading(url: str, notify: Notify) -> AsyncIterator[Fence | None]:
         leadership.release()
 
 
-async def _end_when_lost(leadership: Leadership) -> None:
+async def _end_when_lost(leadership: Leadership, last_words: Callable[[], None]) -> None:
     why = await leadership.until_lost()
     _log.critical("leadership lost, ending at once", why=why, epoch=leadership.epoch)
-    await asyncio.sleep(0.05)  # the log has a thread of its own
+    last_words()  # the loop waits for it, so that nothing here goes on meanwhile
     os._exit(DEPOSED)
