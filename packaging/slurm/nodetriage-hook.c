@@ -5,8 +5,8 @@
  * Prints the agent's one line and exits 0 or 1. Where there is no answer in time it does what RUN_DIR/hooks says, which
  * the agent writes from its settings ([hooks] in agent.toml); before the agent's first start after a boot: open, or
  * closed with -c. That is logged (syslog, authority of the node's administrator) and noted in RUN_DIR/unanswered, which
- * the agent reports when it is back. Nothing here waits longer than the deadline plus a quarter of a second, and
- * nothing is taken from a user: slurmd's own environment, cut and escaped, is all that is passed on.
+ * the agent reports when it is back. Nothing here waits for the agent longer than the deadline, and for anything else
+ * a quarter of a second more; nothing is taken from a user: slurmd's own environment, cut and escaped, is all that is passed on.
  *
  * Build: cc -O2 -Wall -Wextra -o nodetriage-hook nodetriage-hook.c      Why C: docs/decisions/0060-the-hook-is-in-c.md
  */
@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 250, NOTES_LIMIT = 64 << 10, VALUE_LIMIT = 200, TRIES = 20 };
+enum { GRACE_MS = 250, STALLED_MS = 2000, LOCK_MS = 100, NOTES_LIMIT = 64 << 10, VALUE_LIMIT = 200 };
 
 static const char *const FACTS[] = {
     "SLURM_JOB_ID",          "SLURM_JOB_UID",       "SLURM_JOB_PARTITION",    "SLURM_JOB_GPUS",
@@ -139,14 +139,15 @@ static int ask(const struct text *request, struct text *answer, long until_ms)
     }
 }
 
-/* One line for the agent to find. It removes the file under the same lock, so nothing is written to a removed one. */
-static void note(const struct text *line)
+/* One line for the agent to find. It removes the file under the same lock, so nothing is written to a removed one.
+ * Whoever holds the lock does so for microseconds, but may lose the processor meanwhile, where all wait for it. */
+static void note(const struct text *line, long until_ms)
 {
     char path[256];
     struct stat file, named;
     snprintf(path, sizeof path, "%s/unanswered", run_dir);
     mkdir(run_dir, 0755);
-    for (int i = 0; i < TRIES; i++, usleep(1000)) {
+    do {
         int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return;
@@ -158,7 +159,8 @@ static void note(const struct text *line)
         close(fd);
         if (ours)
             return;
-    }
+        usleep(1000);
+    } while (now_ms() < until_ms);
 }
 
 int main(int argc, char **argv)
@@ -180,21 +182,26 @@ int main(int argc, char **argv)
     }
     no_later_than(1000 + GRACE_MS); /* until the settings are read */
     long deadline_ms = settings();
-    no_later_than(deadline_ms + GRACE_MS);
+    no_later_than(deadline_ms + STALLED_MS); /* ask() keeps the deadline by itself */
 
     add(&request, "{\"ask\": \"%s\"", hook);
     for (size_t i = 0; i < sizeof FACTS / sizeof *FACTS; i++)
         if (getenv(FACTS[i]))
             add_fact(&request, FACTS[i], getenv(FACTS[i]));
     add(&request, "}\n");
-    if (!ask(&request, &answer, now_ms() + deadline_ms) && strspn(answer.data, "01") == 1 && answer.data[1] == ' ') {
+    long until_ms = now_ms() + deadline_ms;
+    if (!ask(&request, &answer, until_ms) && strspn(answer.data, "01") == 1 && answer.data[1] == ' ') {
         puts(answer.data + 2);
         return answer.data[0] - '0';
     }
 
-    const char *why = answer.used && !strchr("01", answer.data[0]) ? "the answer makes no sense" : strerror(errno);
+    int failed = errno;
+    if (until_ms < now_ms()) /* by much, perhaps: where the node is too busy for the agent, it is for us as well */
+        until_ms = now_ms();
+    no_later_than(until_ms - now_ms() + GRACE_MS);
+    const char *why = answer.used && !strchr("01", answer.data[0]) ? "the answer makes no sense" : strerror(failed);
     const char *job = getenv("SLURM_JOB_ID");
-    if (errno == EAGAIN || errno == ETIMEDOUT)
+    if (failed == EAGAIN || failed == ETIMEDOUT)
         why = "no answer in time";
     openlog("nodetriage-hook", LOG_PID, LOG_DAEMON);
     syslog(LOG_WARNING, "%s of job %s: %s: %s", hook, job ? job : "-", why, closed ? "refused" : "let through");
@@ -203,7 +210,7 @@ int main(int argc, char **argv)
     add_fact(&unanswered, "why", why);
     add_fact(&unanswered, "job", job ? job : "");
     add(&unanswered, "}\n");
-    note(&unanswered);
+    note(&unanswered, until_ms + LOCK_MS);
     printf("nodetriage: the health of this node is not known (agent: %s)\n", why);
     return closed;
 }

@@ -29,7 +29,7 @@ class Hook:
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [self._program, "-d", self.run_dir, *argv]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=10)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
     def tell(self, deadline_ms: int = 1000, closed: int = 0) -> None:
         (self.run_dir / "hooks").write_text(f"deadline_ms={deadline_ms}\nclosed={closed}\n")
@@ -43,11 +43,15 @@ def hook(program: Path) -> Iterator[Hook]:
 
 @pytest.fixture
 def agent(hook: Hook) -> Iterator[Callable[[bytes], list[bytes]]]:
-    """`agent(ANSWER)` listens, gives one client that answer, and returns the list that gets what the client asked."""
+    """`agent(ANSWER)` listens, gives one client that answer, and returns the list that gets what the client asked.
+
+    The client waits for it as long as it may: it is no slow agent, whatever else the machine does.
+    """
     with socket.socket(socket.AF_UNIX) as here:
         threads = []
 
         def listen(answer: bytes) -> list[bytes]:
+            hook.tell(deadline_ms=60_000)
             here.bind(str(hook.run_dir / "agent.sock"))
             here.listen()
             heard: list[bytes] = []
@@ -64,7 +68,7 @@ def agent(hook: Hook) -> Iterator[Callable[[bytes], list[bytes]]]:
 
         yield listen
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -93,7 +97,7 @@ def test_an_answer_that_makes_no_sense_is_no_answer(
     hook: Hook, agent: Callable[[bytes], list[bytes]], answer: bytes
 ) -> None:
     agent(answer)
-    hook.tell(closed=1)
+    hook.tell(deadline_ms=60_000, closed=1)
 
     assert hook.run("prolog").returncode == 1
     assert take(hook.run_dir).notes[0].refused
@@ -129,7 +133,7 @@ def test_an_agent_that_says_nothing_costs_the_deadline_and_no_more(hook: Hook) -
         took_s = time.monotonic() - began_s
 
     assert done.returncode == 0
-    assert 0.1 <= took_s < 5.0  # 0.1 s where the machine is idle; forever without a deadline
+    assert 0.1 <= took_s < 30.0  # 0.1 s where the machine is idle; forever without a deadline
     assert take(hook.run_dir).notes[0].why == "no answer in time"
 
 
@@ -164,16 +168,18 @@ def test_a_link_in_the_place_of_the_notes_is_not_followed(hook: Hook) -> None:
 
 
 def test_notes_that_an_agent_holds_do_not_hold_up_a_job(hook: Hook) -> None:
+    hook.tell(deadline_ms=100)
     with (hook.run_dir / "unanswered").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         began_s = time.monotonic()
 
         assert hook.run("prolog").returncode == 0
 
-        assert time.monotonic() - began_s < 5.0
+        assert time.monotonic() - began_s < 30.0  # it would be forever
 
 
 def test_no_note_is_lost_while_the_agent_takes_them(hook: Hook) -> None:
+    hook.tell(deadline_ms=60_000)
     hooks = [threading.Thread(target=hook.run, args=("prolog",)) for _ in range(20)]
     for thread in hooks:
         thread.start()
