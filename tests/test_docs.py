@@ -37,6 +37,17 @@ def test_every_check_has_its_section_which_names_its_faults(check) -> None:
     assert [f for f in check.faults if f not in section[1]] == []
 
 
+@pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
+def test_every_check_says_where_and_how_often_it_runs(check) -> None:
+    line = re.search(rf"^## {check.name}\n\n\*(.*)\*$", page("docs/checks.md"), re.MULTILINE)
+
+    assert line, f"docs/checks.md does not begin the section {check.name} with worker and period"
+    assert line[1].startswith(f"worker `{check.worker}` · every {check.every_s:g} s")
+    assert ("at once" in line[1]) == bool(check.kernel_pattern or check.wakes_on)
+    assert ("two runs must agree" in line[1]) == (check.raise_after == 2)
+    assert "in the prolog" in line[1] or not check.in_prolog
+
+
 def test_every_fault_is_described() -> None:
     text = page("docs/faults.md")
 

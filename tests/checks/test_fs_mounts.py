@@ -1,5 +1,6 @@
 """File systems that are not mounted, read-only, stale or failing."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.fs_mounts import Expected, Policy, Table, judge, read, remember
+from nodetriage.checks.fs_mounts import CHECK, Expected, Policy, Table, judge, read, remember
 from nodetriage.checks.model import Finding, Severity
 from nodetriage.checks.mounts import Fstab, Mount, read_mounts
 
@@ -197,3 +198,29 @@ def test_any_mount_table_is_read_or_refused_by_name(lines: list[str]) -> None:
         read_mounts(Reader())  # type: ignore[arg-type]
     except ValueError as error:
         assert "mountinfo" in str(error)  # noqa: PT017 either way is right, another error is not
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nfs: server filer1 not responding, still trying",
+        "Lustre: scratch-OST0004-osc-ffff8b: Connection to scratch-OST0004 (at 10.0.0.7@o2ib) was lost; in progress",
+        "libceph: mon0 (1)10.0.0.3:6789 session lost, hunting for new mon",
+        "EXT4-fs (nvme0n1p2): Remounting filesystem read-only",
+        "XFS (nvme1n1): Corruption of in-memory data (0x8) detected at xfs_defer_finish.  Shutting down filesystem.",
+        "XFS (nvme1n1): log I/O error -5: Filesystem has been shut down due to log error (0x2).",
+        "BTRFS info (device sdb state EA): forced readonly",
+    ],
+)
+def test_the_kernel_s_word_of_a_failing_server_or_file_system_wakes_it(line: str) -> None:
+    assert CHECK.kernel_pattern
+    assert re.search(CHECK.kernel_pattern, line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["nfs: server filer1 OK", "EXT4-fs (sda1): mounted filesystem with ordered data mode", "XFS (sda1): Mounting V5"],
+)
+def test_the_kernel_s_everyday_word_does_not_wake_it(line: str) -> None:
+    assert CHECK.kernel_pattern
+    assert not re.search(CHECK.kernel_pattern, line)

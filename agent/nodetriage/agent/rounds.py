@@ -16,6 +16,7 @@ from nodetriage.agent.workers import Workers
 from nodetriage.checks.model import Check, Outcome
 from nodetriage.service.crashpoint import passing
 
+CONFIRM_S = 60.0  # a finding that several runs must show is looked for again after this, or its period if shorter
 RESTART_S = 1.0  # a check that is woken without end still leaves its class time for the others
 
 
@@ -169,6 +170,11 @@ class Rounds:
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)
-            wait_s = self._cadence.until_next_s(check.every_s)
+            wait_s = until_again_s(self.verdict.checks[name], self._cadence.until_next_s(check.every_s))
             if wake.is_set():
                 await asyncio.sleep(max(0.0, min(RESTART_S, check.every_s) - (time.monotonic() - started_s)))
+
+
+def until_again_s(known: CheckVerdict, due_s: float) -> float:
+    """How long until the check's next run, which is due in `due_s`: what a run must confirm is not left so long."""
+    return min(due_s, CONFIRM_S) if known.rising else due_s

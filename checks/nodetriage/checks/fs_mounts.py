@@ -107,9 +107,13 @@ CHECK = Check(
     policy=Policy(),
     faults=("mount_missing", "mount_read_only", "mount_stale", "mount_failing"),
     worker="storage",
-    every_s=60,
     timeout_s=5,
     remember=remember,
+    # A server that is away and a disk that fails change no mount: the kernel only says so.
+    kernel_pattern=(
+        r"nfs: server \S+ not responding|Lustre\w*: .*[Cc]onnection to \S+ .*was lost|libceph: .* session lost"
+        r"|EXT4-fs .*[Rr]emounting filesystem read-only|XFS .*[Ss]hut(?:ting)? ?down|BTRFS .*forced readonly"
+    ),
     wakes_on=("mounts",),
     hung_fault="mount_hung",
     in_prolog=True,

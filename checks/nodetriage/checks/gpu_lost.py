@@ -105,7 +105,6 @@ CHECK = Check(
     policy=Policy(),
     faults=("gpu_missing", "gpu_not_enumerated", "gpu_not_answering", "gpu_calls_failing", "gpu_driver_unusable"),
     worker="gpu",
-    every_s=60,
     timeout_s=10,
     remember=remember,
     kernel_pattern=r"NVRM: (?:Xid \([^)]*\): (?:79|119|120|143|154)\b|.*(?:fallen off the bus|RmInitAdapter failed))",

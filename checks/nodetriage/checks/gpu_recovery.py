@@ -49,7 +49,6 @@ CHECK = Check(
     policy=Policy(),
     faults=("gpu_recovery_needed",),
     worker="gpu",
-    every_s=60,
     timeout_s=10,
     kernel_pattern=r"NVRM: Xid \([^)]*\): 154\b",
     in_prolog=True,

@@ -1,0 +1,31 @@
+"""When a check is run again."""
+
+import pytest
+
+from nodetriage.agent.rounds import CONFIRM_S, until_again_s
+from nodetriage.agent.run import Result
+from nodetriage.agent.verdict import CheckVerdict, Verdict, advance
+from nodetriage.checks import ALL
+from nodetriage.checks.model import Finding, Outcome, Severity
+
+GPU_LOST = next(check for check in ALL if check.name == "gpu_lost")
+GONE = Finding("0000:1b:00.0", "gpu_missing", Severity.HIGH)
+
+
+def after(*runs: tuple[Finding, ...]) -> CheckVerdict:
+    """What is known through gpu_lost, of which two runs must agree."""
+    verdict = Verdict("boot")
+    for findings in runs:
+        result = Result("gpu_lost", Outcome.FINDINGS if findings else Outcome.OK, findings)
+        verdict, _ = advance(verdict, GPU_LOST, result, now_s=1.0)
+    return verdict.checks["gpu_lost"]
+
+
+def test_a_finding_that_a_second_run_must_show_is_looked_for_before_the_period_is_over() -> None:
+    assert until_again_s(after((GONE,)), due_s=290) == CONFIRM_S < GPU_LOST.every_s
+    assert until_again_s(after((GONE,)), due_s=7) == 7
+
+
+@pytest.mark.parametrize("runs", [((),), ((GONE,), (GONE,)), ((GONE,), ())], ids=["none", "confirmed", "not confirmed"])
+def test_else_a_check_is_run_again_when_it_is_due(runs: tuple[tuple[Finding, ...], ...]) -> None:
+    assert until_again_s(after(*runs), due_s=290) == 290
