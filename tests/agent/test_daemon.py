@@ -23,7 +23,7 @@ AGENT = Path(__file__).parent / "trial/trial_agent.py"
 REST = "".join(f"[checks.{name}]\nenabled = false\n" for name in ("disk", "disk2", "count", "mounts", "twin"))
 
 
-def until(condition: Callable[[], Any], limit_s: float = 10.0) -> Any:
+def until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
     end = time.monotonic() + limit_s
     while not (value := condition()):
         assert time.monotonic() < end, "it did not come about in time"
@@ -63,7 +63,7 @@ class Agent:
             return bool(self.status())
         return False
 
-    def status(self, limit_s: float = 5.0) -> dict[str, Any]:
+    def status(self, limit_s: float = 60.0) -> dict[str, Any]:
         return ask(self.folder / "run/agent.sock", {"ask": "status"}, limit_s)
 
     def check(self, name: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Agent:
     def parts(self, name: str) -> list[str]:
         return [f["part"] for f in self.check(name).get("findings", [])]
 
-    def end(self, number: signal.Signals = signal.SIGTERM, limit_s: float = 5.0) -> int:
+    def end(self, number: signal.Signals = signal.SIGTERM, limit_s: float = 60.0) -> int:
         assert self.process
         self.process.send_signal(number)
         return self.process.wait(limit_s)
@@ -116,7 +116,7 @@ def test_a_kernel_line_is_a_finding_and_a_clean_stop_says_goodbye(agent: Agent) 
     agent.kernel(1, "usb 1-1: new device")
     agent.kernel(2, "NTTRIAL fault gpu7")
     until(lambda: agent.parts("log") == ["gpu7"])
-    assert agent.check("word")["outcome"] == "ok"
+    until(lambda: agent.check("word")["outcome"] == "ok")
     assert agent.end() == 0
     kinds = [e.kind for e in agent.events()]
     assert kinds == [pb.EVENT_KIND_AGENT_STARTED, pb.EVENT_KIND_RAISED, pb.EVENT_KIND_AGENT_STOPPED]
@@ -149,8 +149,8 @@ def test_a_bad_file_changes_nothing_and_a_good_one_does(agent: Agent, trial: Pat
     good = agent.config.read_text()
     agent.config.write_text(good + "[checks.word]\nlimits = 1\n")
     agent.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
-    until(lambda: "settings not reloaded" in agent.log.read_text())
-    assert "checks.word.limits: unknown key; known keys: clear_after" in agent.log.read_text()
+    until(lambda: "checks.word.limits: unknown key; known keys: clear_after" in agent.log.read_text())
+    assert "settings not reloaded" in agent.log.read_text()
     assert agent.check("word")["findings"][0]["evidence"] == {"limit": 3}
     agent.config.write_text(good + "[checks.word]\nlimit = 9\n[checks.log]\nenabled = false\n")
     agent.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
@@ -160,7 +160,7 @@ def test_a_bad_file_changes_nothing_and_a_good_one_does(agent: Agent, trial: Pat
 
 def test_a_second_agent_on_the_same_folder_is_refused_in_one_line(agent: Agent) -> None:
     agent.start()
-    second = subprocess.run([sys.executable, AGENT, agent.config], capture_output=True, text=True, timeout=20)
+    second = subprocess.run([sys.executable, AGENT, agent.config], capture_output=True, text=True, timeout=60)
     assert second.returncode == 1
     assert second.stderr.count("\n") == 1
     assert f"in use by another agent (pid {agent.process.pid})" in second.stderr  # type: ignore[union-attr]
@@ -177,7 +177,7 @@ def test_a_frozen_disk_hangs_its_check_alone_and_the_agent_stops_in_time(agent: 
     hung = until(lambda: agent.check("disk").get("findings"))[0]
     assert (hung["part"], hung["fault"]) == (str(trial / "mount"), "mount_hung")
     assert hung["evidence"]["wchan"]
-    assert agent.check("disk")["outcome"] == agent.check("disk2")["outcome"] == "hung"
+    until(lambda: agent.check("disk")["outcome"] == agent.check("disk2")["outcome"] == "hung")
     assert len(agent.status()["abandoned_workers"]) == 1
     disk.thaw()
     until(lambda: agent.check("disk")["outcome"] == agent.check("disk2")["outcome"] == "ok")
@@ -195,8 +195,10 @@ def test_no_process_outlives_a_killed_agent(agent: Agent) -> None:
     agent.end(signal.SIGKILL)
 
     def gone(pid: int) -> bool:
-        stat = Path(f"/proc/{pid}/stat")
-        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
 
     until(lambda: all(gone(pid) for pid in pids))
 
@@ -249,7 +251,7 @@ def test_systemd_hears_of_start_reload_watchdog_and_stop(agent: Agent, tmp_path:
     agent.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
     until(lambda: any(m.startswith("RELOADING=1\nMONOTONIC_USEC=") for m in heard))
     assert agent.end() == 0
-    listener.join(5)
+    listener.join(60)
     here.close()
     assert any(m.startswith("READY=1") for m in heard)
     assert heard[-1] == "STOPPING=1"
@@ -260,12 +262,12 @@ def test_a_check_can_be_run_on_demand_and_an_unknown_one_is_refused(agent: Agent
     agent.start()
     until(lambda: agent.check("word").get("outcome") == "ok")
     (trial / "word").write_text("bad port1")
-    answer = ask(agent.folder / "run/agent.sock", {"ask": "run", "checks": ["word"]}, 5)
+    answer = ask(agent.folder / "run/agent.sock", {"ask": "run", "checks": ["word"]}, 60)
     assert list(answer["checks"]) == ["word"]
     assert answer["checks"]["word"]["findings"][0]["part"] == "port1"
-    answer = ask(agent.folder / "run/agent.sock", {"ask": "run", "checks": ["wrd"]}, 5)
+    answer = ask(agent.folder / "run/agent.sock", {"ask": "run", "checks": ["wrd"]}, 60)
     assert answer == {"error": "not enabled here: wrd; enabled checks: log, word"}
-    assert "known: run, status" in ask(agent.folder / "run/agent.sock", {"ask": "x"}, 5)["error"]
+    assert "known: run, status" in ask(agent.folder / "run/agent.sock", {"ask": "x"}, 60)["error"]
 
 
 def test_a_log_that_cannot_be_read_is_a_finding_not_silence(agent: Agent, tmp_path: Path) -> None:

@@ -151,10 +151,10 @@ def agent(folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(60)
 
 
-def until(condition: Callable[[], Any], limit_s: float = 20.0) -> Any:
+def until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
     end = time.monotonic() + limit_s
     while not (value := condition()):
         assert time.monotonic() < end, "it did not come about in time"
@@ -164,7 +164,7 @@ def until(condition: Callable[[], Any], limit_s: float = 20.0) -> Any:
 
 def said(folder: Path, check: str, verb: str = "status") -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
-        known: dict[str, Any] = ask(folder / "run/agent.sock", {"ask": verb, "checks": [check]}, 15)["checks"][check]
+        known: dict[str, Any] = ask(folder / "run/agent.sock", {"ask": verb, "checks": [check]}, 60)["checks"][check]
         return known
     return {}
 

@@ -49,7 +49,7 @@ def follow(path: Path, body: Callable[[KernelLogSource, Heard, Inbox], Awaitable
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.005)

@@ -27,7 +27,7 @@ def event(part: str) -> Any:
     return make(change, BOOT, Moment(1, 2))
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, "it did not come about in time"
@@ -62,7 +62,7 @@ class Bench:
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        self.spool.close(5)
+        self.spool.close(60)
         await asyncio.sleep(0)
 
 
@@ -152,7 +152,7 @@ def test_a_new_event_overtakes_the_backlog(with_bench: Any) -> None:
         await until(lambda: bool(bench.controller.events))
         started = time.monotonic()
         bench.spool.append([event("new")])
-        await until(lambda: "new" in parts(bench.controller), 3)
+        await until(lambda: "new" in parts(bench.controller))
         print(f"live event beside a backlog of 3000: {(time.monotonic() - started) * 1000:.0f} ms")
         assert len(bench.controller.events) == stream.BATCH_EVENTS + 1
         assert parts(bench.controller)[:3] == ["old0", "old1", "old2"]
@@ -185,7 +185,7 @@ def test_heartbeats_keep_their_beat_and_the_controller_may_set_it(with_bench: An
         controller.heartbeat_every_ms = 30
 
     async def body(bench: Bench) -> None:
-        await until(lambda: len(bench.controller.heartbeats) >= 5, 3)
+        await until(lambda: len(bench.controller.heartbeats) >= 5)
 
     with_bench(body, prepare, heartbeat_s=3600.0)
 
@@ -218,10 +218,8 @@ def test_a_server_that_pushes_back_is_left_alone_for_that_time(with_bench: Any) 
         controller.refuse = (grpc.StatusCode.UNAVAILABLE, "700")
 
     async def body(bench: Bench) -> None:
-        await until(lambda: bool(bench.controller.metadata))
-        started = time.monotonic()
-        await until(lambda: len(bench.controller.metadata) >= 2)
-        assert time.monotonic() - started >= 0.6
+        await until(lambda: len(bench.controller.called_s) >= 2)
+        assert bench.controller.called_s[1] - bench.controller.called_s[0] >= 0.7
         bench.controller.refuse = None
         await until(lambda: bench.stream.connected)
 

@@ -1,6 +1,7 @@
 """A controller for the agent's tests: keeps every event it gets, acks when told to, sends commands."""
 
 import asyncio
+import time
 from typing import Any
 
 import grpc
@@ -19,6 +20,7 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
         self.heartbeats: list[pb.Heartbeat] = []
         self.results: list[pb.CommandResult] = []
         self.metadata: list[dict[str, Any]] = []
+        self.called_s: list[float] = []  # monotonic
         self.acking = True
         self.refuse: tuple[grpc.StatusCode, str] | None = None
         self.stored: list[pb.SeqRange] = []
@@ -39,6 +41,7 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
         await self._server.stop(0)
 
     async def Connect(self, requests: Any, context: Any) -> Any:
+        self.called_s.append(time.monotonic())
         self.metadata.append(dict(context.invocation_metadata()))
         if self.refuse:
             context.set_trailing_metadata((("grpc-retry-pushback-ms", self.refuse[1]),))
