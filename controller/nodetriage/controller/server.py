@@ -171,7 +171,7 @@ class NodeHealthServer:
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {self._watchers} watchers")
         self._watchers += 1
         try:
-            await context.send_initial_metadata(())  # tells a follower that it was let in, before there is news
+            await _let_in(context)
             async with contextlib.aclosing(watch(self._store, request)) as found:
                 async for event in found:
                     yield event
@@ -280,6 +280,18 @@ class NodeHealthServer:
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
             log.info("agent disconnected", node=session.node, peer=session.peer)
+
+
+async def _let_in(context: Context) -> None:
+    """Tells a follower that it was let in, before there is news.
+
+    Is done whole even if cancelled: core takes metadata once, and grpc.aio would send them again with the status.
+    """
+    sending = asyncio.ensure_future(context.send_initial_metadata(()))
+    try:
+        await asyncio.shield(sending)
+    finally:
+        await asyncio.wait([sending])
 
 
 async def _listen_briefly(context: Context) -> None:
