@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from nodetriage.controller.admission import Refused, admit_watch
 from nodetriage.v1 import health_pb2 as pb
 
 VERSION = metadata.version("nodetriage")
+BOOT_IDS = re.compile(r"[A-Za-z0-9-]{1,64}")  # that are taken; the other tests here tell of any
 CONNECT, WATCH = "/nodetriage.v1.NodeHealth/Connect", "/nodetriage.v1.NodeHealth/Watch"
 
 _WHOLE = {
@@ -86,14 +88,15 @@ class Controller:
         config = folder / "controller.toml"
         config.write_text(
             f'[controller]\nlisten = "{self.target}"\nstate_dir = "{folder}/s"\n[scheduler]\nkind = "none"\n'
-            "[admission]\nhello_within_s = 2.0\n"
         )
         self.program = Program(folder / "log", NODETRIAGECTL, "controller", "--config", str(config))
-        wait_until((folder / "c.sock").exists, 30, "the controller listens")
+        started = '"event": "brain started"'
+        wait_until(lambda: started in self.program.said() or self.program.status is not None, 60, "the controller runs")
+        assert self.program.status is None, self.program.said()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         file = f"file:{self.folder}/s/history.sqlite?mode=ro"
-        with contextlib.closing(sqlite3.connect(file, uri=True, timeout=10)) as database:
+        with contextlib.closing(sqlite3.connect(file, uri=True, timeout=60)) as database:
             return database.execute(query).fetchall()
 
     def is_well(self) -> None:
@@ -112,7 +115,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]
             read = [NODETRIAGECTL, *verb, "--database", f"sqlite:///{running.folder}/s/history.sqlite"]
             done = subprocess.run(read, capture_output=True, text=True, timeout=60)
             assert (done.returncode < 3, done.stderr) == (True, "")
-        assert running.program.stop() == 0
+        assert running.program.stop(60) == 0
     finally:
         if running.program.status is None:
             running.program.kill()
@@ -136,7 +139,7 @@ def send(controller: Controller, pieces: list[bytes]) -> None:
             await good.send(batch(last + 1))
             assert acked(await good.next())[-1][2] == last + 1
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
     controller.is_well()
 
 
@@ -175,7 +178,7 @@ def test_any_watch_request_is_answered_or_refused(controller: Controller, reques
             code, why = await ended(call)
             assert code not in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE), (code, why)
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
     controller.is_well()
 
 
@@ -217,8 +220,8 @@ def test_what_is_stored_is_what_was_told_under_the_name_of_who_told_it(
         node, boot_id, seq, message, at_us = row
         event = pb.Event.FromString(message)
         own = (event.boot_id, event.seq, event.at_unix_us) == (boot_id, seq, at_us)
-        return own and node in ("noisy", "good") and 1 <= seq < 2**63 and boot_id == BOOT
+        return own and node in ("noisy", "good") and 1 <= seq < 2**63 and BOOT_IDS.fullmatch(boot_id) is not None
 
     check_rows(controller, sound)
-    stored = {seq for (seq,) in controller.rows("SELECT seq FROM events WHERE node = 'noisy'")}
+    stored = {seq for (seq,) in controller.rows(f"SELECT seq FROM events WHERE node = 'noisy' AND boot_id = '{BOOT}'")}
     assert {event.seq for event in events} <= stored
