@@ -119,7 +119,7 @@ def plain_socket(target: str) -> socket.socket:
     """From an address of its own: what one host has done must not count for the next."""
     host, _, port = target.rpartition(":")
     source = f"127.1.{next(_SOURCES)}.{os.getpid() % 250 + 1}"
-    return socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
+    return socket.create_connection((host, int(port)), timeout=30, source_address=(source, 0))
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -47,7 +47,7 @@ async def witness(controller: Guarded, node: str = "good") -> AsyncIterator[Witn
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 100))
 
 
 def name_of(connection: socket.socket) -> str:
@@ -131,7 +131,7 @@ def test_who_does_not_complete_the_handshake_is_logged_with_peer_and_reason(cont
         async with witness(controller) as good:
             began_s = time.monotonic()
             peer = await asyncio.to_thread(attack, controller)
-            assert time.monotonic() - began_s < LIMITS["handshake_within_s"] + 4
+            assert time.monotonic() - began_s < LIMITS["handshake_within_s"] + 12  # in all less than the default
             await good.is_served()
             await asyncio.to_thread(controller.sent_away, reason, peer)
 
@@ -153,7 +153,7 @@ STREAMS = {
         [hello("good")],
         "PERMISSION_DENIED: node bad (by certificate) may not speak for node 'good'",
     ),
-    "no hello": ([], "DEADLINE_EXCEEDED: no hello within 1 s"),
+    "no hello": ([], f"DEADLINE_EXCEEDED: no hello within {LIMITS['hello_within_s']:g} s"),
     "events before the hello": ([large(1)], "INVALID_ARGUMENT: the first message must be a hello"),
     "a message over the limit": ([hello("bad"), large(70_000)], "RESOURCE_EXHAUSTED: a message of"),
     "a message far over the limit": ([hello("bad"), large(500_000)], "RESOURCE_EXHAUSTED: a message of 500085 bytes"),
