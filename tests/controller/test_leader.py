@@ -1,9 +1,11 @@
 """Of two controllers on one PostgreSQL one leads, and one that was deposed can write nothing."""
 
 import asyncio
+from functools import partial
 
 import psycopg
 import pytest
+from slurm_wait import wait_until
 from sqlalchemy import func, make_url, select
 
 from nodetriage.checks.settings import ConfigError
@@ -14,7 +16,7 @@ from nodetriage.controller.rows import Hello
 from nodetriage.controller.store import Store
 from nodetriage.service.notify import Notify
 
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 def leadership(url: str) -> Leadership:
@@ -28,6 +30,14 @@ def end_sessions_that_hold_the_lock(url: str) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND database = "
             "(SELECT oid FROM pg_database WHERE datname = current_database())"
         )
+
+
+def waits_for_a_row(url: str) -> bool:
+    """Whether a transaction of this database waits for another's."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        return admin.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        ).fetchone() == (1,)
 
 
 def test_the_second_waits_for_the_first_and_is_of_a_later_epoch(postgres_url: str) -> None:
@@ -100,8 +110,9 @@ def test_a_new_leader_waits_for_the_transaction_of_the_old_one_that_is_under_way
             old.fence(connection)
             end_sessions_that_hold_the_lock(postgres_url)
             taking = asyncio.create_task(new.take(Notify({})))
-            done, _ = await asyncio.wait([taking], timeout=0.5)
-            assert not done
+            seen = partial(wait_until, lambda: waits_for_a_row(postgres_url), LIMIT_S, "the new leader waits")
+            await asyncio.to_thread(seen)
+            assert not taking.done()
         async with asyncio.timeout(LIMIT_S):
             await taking
         assert new.epoch == 2
