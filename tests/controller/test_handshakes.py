@@ -4,11 +4,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slurm_wait import wait_until
 
 from nodetriage.controller.handshakes import Overheard, overhear, parse
 
@@ -74,19 +74,12 @@ def test_no_text_stops_it(pieces: list[str]) -> None:
     assert out.count(OTHER) == pieces.count(OTHER)
 
 
-def _until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_stderr_is_heard_and_goes_back_where_it_went(capfd: pytest.CaptureFixture[str]) -> None:
     told: list[tuple[str, str]] = []
     with overhear(lambda *about: told.append(about)):
         os.write(2, (REFUSED + OTHER).encode())
         sys.__stderr__.write("ours\n") if sys.__stderr__ else None
-        _until(lambda: told)
+        wait_until(lambda: told, 60, "the refusal is told")
     os.write(2, b"after\n")
     said = capfd.readouterr().err
     assert [peer for peer, _ in told] == ["ipv4:10.0.0.7:41908"]
@@ -110,6 +103,6 @@ def test_core_is_never_held_up_by_whoever_listens(capfd: pytest.CaptureFixture[s
                 break
         else:
             pytest.fail("the pipe took everything: this test shows nothing")
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 25  # and not until the listener goes on
         goes_on.set()
     capfd.readouterr()

@@ -21,6 +21,7 @@ _REFUSED = re.compile(
     re.DOTALL,
 )
 _LIMIT_CHARS = 16_384  # of one record
+_LAST_LINES_S = 5.0  # for what was said until the end
 _TOLD = "-"  # in place of a record that was told: what still belongs to it goes nowhere
 
 
@@ -79,7 +80,7 @@ def overhear(tell: Callable[[str, str], object]) -> Iterator[None]:
     finally:
         os.dup2(before, 2)  # closes the pipe's last writer: the thread ends
         os.close(before)
-        thread.join(1.0)
+        thread.join(_LAST_LINES_S)
         out.close()
 
 
