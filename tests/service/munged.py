@@ -32,7 +32,7 @@ class Munged:
         argv = ["setpriv", "--pdeathsig", "KILL", "munged", "--foreground", "--force", f"--origin={self._origin}"]
         argv += [f"--{n}{'-file' if n != 'socket' else ''}={path}" for n, path in parts.items()]
         self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not Path(self.socket).exists():
             assert self._process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < deadline, "munged made no socket"
@@ -41,7 +41,7 @@ class Munged:
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.terminate()
-            self._process.wait(10)
+            self._process.wait(60)
 
     def close(self) -> None:
         self.thaw()

@@ -46,8 +46,8 @@ def test_munged_forgets_at_its_restart_what_it_has_seen(munged: Munged) -> None:
 
 
 def test_an_old_one_another_clusters_and_another_users_are_not_vouched_for(munged: Munged) -> None:
-    munge, made = Munge(munged.socket), time.monotonic()
-    old = munged.credential("x", "--ttl=1")
+    munge, old = Munge(munged.socket), munged.credential("x", "--ttl=1")
+    made = time.monotonic()
     stranger = Munged()
     try:
         with pytest.raises(BadCredential, match="invalid credential"):
