@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slurm_wait import wait_until
 
 from nodetriage.controller import commands
 from nodetriage.controller.pace import Pace
@@ -188,7 +189,7 @@ def test_a_reason_of_ours_names_its_incident() -> None:
 def programs(tmp_path: Path) -> Callable[..., Slurm]:
     """A Slurm whose every command is the given shell script."""
 
-    def make(script: str, timeout_s: float = 10) -> Slurm:
+    def make(script: str, timeout_s: float = 60) -> Slurm:
         for name in ("sinfo", "squeue", "scontrol"):
             path = tmp_path / name
             path.write_text(f"#!/bin/sh\n{script}\n")
@@ -212,16 +213,15 @@ def test_a_command_that_may_not_be_run_is_said(tmp_path: Path) -> None:
 
 
 def test_a_slow_command_is_killed_with_all_it_started(programs: Callable[..., Slurm], tmp_path: Path) -> None:
-    slurm = programs(f"sleep 600 & echo $! > {tmp_path}/pid; wait", timeout_s=0.5)
+    slurm = programs(
+        f"sleep 600 & echo $! > {tmp_path}/pid; wait", timeout_s=5
+    )  # time enough to start what is then to be killed
     began = time.monotonic()
-    with pytest.raises(SchedulerUnavailable, match=r"no answer after 0\.5 s"):
+    with pytest.raises(SchedulerUnavailable, match=r"no answer after 5 s"):
         asyncio.run(slurm.nodes())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     grandchild = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")
-    deadline = time.monotonic() + 5
-    while grandchild.exists() and "State:\tZ" not in grandchild.read_text():
-        assert time.monotonic() < deadline, "the grandchild lives"
-        time.sleep(0.01)
+    wait_until(lambda: not grandchild.exists() or "State:\tZ" in grandchild.read_text(), 60, "the grandchild is dead")
 
 
 @pytest.mark.parametrize(
@@ -279,12 +279,17 @@ def test_what_is_asked_of_slurm(
 
 
 def test_calls_to_slurm_keep_their_distance_after_the_first_few() -> None:
+    async def at_once(pace: Pace, times: int) -> int:
+        turns = [asyncio.ensure_future(pace.turn()) for _ in range(times)]
+        await asyncio.sleep(0)
+        return sum(turn.done() for turn in turns)
+
     async def ask(pace: Pace, times: int) -> float:
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*(pace.turn() for _ in range(times)))
         return asyncio.get_running_loop().time() - began
 
-    assert asyncio.run(ask(Pace(per_s=2), 4)) < 0.5  # the next would come after half a second
+    assert asyncio.run(at_once(Pace(per_s=2), 5)) >= 4  # the next comes after half a second
     assert asyncio.run(ask(Pace(per_s=100), 230)) >= 0.29
 
 
