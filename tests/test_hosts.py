@@ -22,7 +22,7 @@ def nodetriage(*arguments: str) -> "subprocess.CompletedProcess[str]":
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
 
 

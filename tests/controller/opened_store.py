@@ -31,4 +31,4 @@ async def opened(url: str, *nodes: str, **options: Any) -> AsyncIterator[Store]:
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 100))

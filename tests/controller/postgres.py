@@ -55,7 +55,7 @@ def postgres_server() -> Iterator[str]:
     finally:
         server.terminate()  # SIGTERM is PostgreSQL's smart shutdown; SIGINT would cut its clients
         try:
-            server.wait(10)
+            server.wait(60)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait(10)
@@ -63,7 +63,7 @@ def postgres_server() -> Iterator[str]:
 
 
 def _wait_until_it_answers(folder: Path, server: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             psycopg.connect(host=str(folder), user="nodetriage", dbname="postgres").close()

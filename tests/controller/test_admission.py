@@ -21,7 +21,7 @@ from nodetriage.v1 import health_pb2 as pb
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 100))
 
 
 async def stored(store: Store) -> list[tuple[str, int]]:

@@ -46,7 +46,7 @@ class Controller:
         return self.process
 
     def wait_for_log(self, words: str, start: int = 0) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while words not in self.log.read_text()[start:]:
             assert self.process is not None
             assert self.process.poll() is None, self.log.read_text()
@@ -70,11 +70,11 @@ def controller() -> Iterator[Controller]:
         finally:
             if controller.process and controller.process.poll() is None:
                 controller.process.kill()
-                controller.process.wait(10)
+                controller.process.wait(60)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 100))
 
 
 def batch(*seqs: int) -> pb.AgentMessage:
@@ -100,7 +100,7 @@ def test_killed_between_record_and_ack_the_agent_sends_again_and_nothing_is_stor
 
     killed = controller.start(NODETRIAGE_DIE_AT=die_at)
     run(until_killed)
-    assert killed.wait(10) == -signal.SIGKILL
+    assert killed.wait(60) == -signal.SIGKILL
     assert controller.stored() == on_disk
     controller.start()
     run(again)
@@ -110,7 +110,7 @@ def test_killed_between_record_and_ack_the_agent_sends_again_and_nothing_is_stor
 def test_a_second_controller_on_the_same_folder_refuses_to_start(controller: Controller) -> None:
     first = controller.start()
     second = subprocess.run(
-        [CTL, "controller", "--config", controller.settings], capture_output=True, text=True, timeout=30
+        [CTL, "controller", "--config", controller.settings], capture_output=True, text=True, timeout=60
     )
     assert second.returncode == 78
     assert f"in use by another controller (pid {first.pid})" in second.stderr
@@ -122,12 +122,12 @@ def test_it_tells_systemd_that_it_is_ready_alive_and_stopping(controller: Contro
     path = controller.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inbox:
         inbox.bind(str(path))
-        inbox.settimeout(20)
+        inbox.settimeout(60)
         process = controller.start(NOTIFY_SOCKET=str(path))
         assert inbox.recv(1000).startswith(b"READY=1\nSTATUS=listening on unix:")
         assert inbox.recv(1000).startswith(b"WATCHDOG=1")
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         heard = b""
         while b"STOPPING=1" not in heard:
             heard = inbox.recv(1000)
@@ -147,7 +147,7 @@ def test_prometheus_is_told_of_what_was_stored(controller: Controller) -> None:
             return await asyncio.to_thread(scrape)
 
     def scrape() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             return str(answer.read().decode())
 
     told = asyncio.run(main())
@@ -156,7 +156,7 @@ def test_prometheus_is_told_of_what_was_stored(controller: Controller) -> None:
     assert "\nnodetriage_ack_seconds_count 1.0\n" in told
     assert "\nprocess_resident_memory_bytes " in told
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_node_that_falls_silent_is_named_and_so_is_its_return(controller: Controller) -> None:
@@ -191,13 +191,13 @@ def test_a_bad_file_on_sighup_keeps_the_old_settings_and_says_so(controller: Con
     process.send_signal(signal.SIGHUP)
     controller.wait_for_log('"needs_restart": ["controller"]')
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_bad_file_at_the_start_is_one_line_and_78(controller: Controller) -> None:
     controller.settings.write_text(f'[controller]\nlisten = "0.0.0.0:7443"\nstate_dir = "{controller.folder}/s"\n')
     done = subprocess.run(
-        [CTL, "controller", "--config", controller.settings], capture_output=True, text=True, timeout=30
+        [CTL, "controller", "--config", controller.settings], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 78
     assert "0.0.0.0:7443: plaintext, which would hear anyone without proof of identity" in done.stderr
@@ -217,6 +217,6 @@ def test_operators_reach_it_through_a_socket_that_is_its_owners_alone(controller
     assert (refused.returncode, "no agent of this name" in refused.stderr) == (1, True)
     assert (ctl("breaker", "status").returncode, ctl("held").stdout) == (0, "nothing is held\n")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert not path.exists()
     assert ctl("undrain", "n1").returncode == 3

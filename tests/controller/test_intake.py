@@ -67,7 +67,7 @@ def run(body: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
         finally:
             scene.intake.close()
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_the_next_message_is_read_while_a_batch_waits_but_no_second_batch_is_stored() -> None:

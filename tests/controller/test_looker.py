@@ -44,13 +44,13 @@ async def record(store: Store, kind: Any, seq: int, **more: Any) -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 it is another task's state that changes
             await asyncio.sleep(0.01)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 100))
 
 
 def faults(brain: Brain) -> set[str]:

@@ -35,7 +35,7 @@ class Fleet:
         self.server, self.store, self.target, self.brain = server, store, target, brain
 
     async def ask(self, method: str, request: Any) -> pb.OperatorReply:
-        return await asyncio.to_thread(operator.ask, self.socket, method, request, 20)
+        return await asyncio.to_thread(operator.ask, self.socket, method, request, 60)
 
     async def ctl(self, *argv: str) -> int:
         return await asyncio.to_thread(main, [*argv, "--socket", str(self.socket)])
@@ -46,7 +46,7 @@ class Fleet:
         return [tuple(row) for row in await self.store.read(lambda c: c.execute(columns).all())]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110 it is another task's state that changes
                 await asyncio.sleep(0.01)
 
@@ -69,7 +69,7 @@ async def fleet(folder: Path, **options: Any) -> AsyncIterator[Fleet]:
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 100))
 
 
 def test_the_socket_is_its_owners_alone_and_is_gone_after_the_end(tmp_path: Path) -> None:

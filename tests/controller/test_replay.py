@@ -220,7 +220,7 @@ def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_
         assert store.looked > 5
         await store.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 100))
 
 
 def decided(connection: Connection) -> list[tuple[int, str]]:
@@ -243,6 +243,6 @@ async def tell(store: Store, brain: Brain, node: str, boot: str, seq: int, kind:
 
 
 async def until(condition: object) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # type: ignore[operator]  # noqa: ASYNC110 it is another task's state that changes
             await asyncio.sleep(0.01)

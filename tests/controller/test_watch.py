@@ -14,7 +14,7 @@ from nodetriage.v1 import health_pb2_grpc
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 100))
 
 
 async def fill(store: Store, node: str, *events: pb.Event) -> None:
@@ -64,7 +64,7 @@ def test_a_follower_hears_what_an_agent_sends_and_skips_what_it_did_not_ask_for(
             await fill(store, "n2", event(2))
             for seq in (1, 2, 3):
                 await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(seq)])))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     heard = await call.read()
                 assert (heard.node, heard.event.seq) == ("n1", seq)
             call.cancel()
