@@ -23,6 +23,7 @@ from slurm_cluster import wait_until
 from nodetriage.controller.admission import Refused, admit_watch
 from nodetriage.v1 import health_pb2 as pb
 
+pytestmark = pytest.mark.timeout(300)  # a stream that ends well takes half a second, and there are many
 VERSION = metadata.version("nodetriage")
 BOOT_IDS = re.compile(r"[A-Za-z0-9-]{1,64}")  # that are taken; the other tests here tell of any
 CONNECT, WATCH = "/nodetriage.v1.NodeHealth/Connect", "/nodetriage.v1.NodeHealth/Watch"
