@@ -78,7 +78,10 @@ def missing() -> str:
 
 
 class SimulatedBmc:
-    """`argv` is how ipmitool reaches it. Ends with `stop`; a stopped (SIGSTOP) one is ended too."""
+    """`argv` is how ipmitool reaches it, `argv_in_haste` where nobody may answer.
+
+    Ends with `stop`; a stopped (SIGSTOP) one is ended too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._port = _free_port()
@@ -86,22 +89,23 @@ class SimulatedBmc:
         (folder / "lan.conf").write_text((HERE / "lan.conf.in").read_text().replace("@PORT@", str(self._port)))
         (folder / "sensors.sdrs").write_text(_sensors())
         compiled = folder / "ipmi_sim/bmc/sdr.20.main"
-        subprocess.run(["sdrcomp", "-o", compiled, folder / "sensors.sdrs"], check=True, timeout=10)
+        subprocess.run(["sdrcomp", "-o", compiled, folder / "sensors.sdrs"], check=True, timeout=60)
         self._log = (folder / "log").open("wb")
         argv = ["ipmi_sim", "-n", "-c", folder / "lan.conf", "-f", HERE / "bmc.emu", "-s", folder]
         self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
         where = ["-H", "127.0.0.1", "-p", str(self._port), "-U", "admin", "-P", "admin", "-C", "3"]
-        self.argv = ("ipmitool", "-I", "lanplus", "-N", "1", "-R", "1", *where)
+        self.argv = ("ipmitool", "-I", "lanplus", "-N", "10", "-R", "3", *where)
+        self.argv_in_haste = ("ipmitool", "-I", "lanplus", "-N", "1", "-R", "1", *where)
         self._until_ready()
         self.ipmitool("sel", "time", "set", "now")
 
     def ipmitool(self, *arguments: str) -> str:
-        done = subprocess.run([*self.argv, *arguments], capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run([*self.argv, *arguments], capture_output=True, text=True, check=True, timeout=90)
         return done.stdout
 
     def emulate(self, command: str) -> None:
         """One command of ipmi_sim_cmd(5), such as `sensor_set_bit 0x20 0 5 3 1 1`: supply 1 lost its input."""
-        with socket.create_connection(("127.0.0.1", self._port), timeout=5) as console:
+        with socket.create_connection(("127.0.0.1", self._port), timeout=60) as console:
             answers = console.makefile("rwb", buffering=0)
             _until_prompt(answers)
             answers.write(command.encode() + b"\n")
@@ -115,13 +119,13 @@ class SimulatedBmc:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         self._log.close()
 
     def _until_ready(self) -> None:
-        deadline = time.monotonic() + 20
-        while subprocess.run([*self.argv, "mc", "guid"], capture_output=True, timeout=30).returncode:
-            assert time.monotonic() < deadline, "the simulated BMC did not answer within 20 s"
+        deadline = time.monotonic() + 60
+        while subprocess.run([*self.argv_in_haste, "mc", "guid"], capture_output=True, timeout=60).returncode:
+            assert time.monotonic() < deadline, "the simulated BMC did not answer within 60 s"
 
 
 def _until_prompt(answers: object) -> None:

@@ -83,7 +83,9 @@ def test_only_what_is_new_in_the_log_counts_and_the_log_is_left_as_it_was(bmc: S
 
 def test_a_silent_bmc_is_a_warning_and_holds_up_no_other_check(bmc: SimulatedBmc, tmp_path: Path) -> None:
     settings = tmp_path / "agent.toml"
-    settings.write_text(f"[programs]\nipmitool = {json.dumps(list(bmc.argv))}\n[checks.bmc_sensors]\nraise_after = 1\n")
+    settings.write_text(
+        f"[programs]\nipmitool = {json.dumps(list(bmc.argv_in_haste))}\n[checks.bmc_sensors]\nraise_after = 1\n"
+    )
     bmc.fall_silent()
     started_s = time.monotonic()
     try:

@@ -19,7 +19,7 @@ from nodetriage.controller.slurm import Slurm
 from nodetriage.controller.state import Tick
 from nodetriage.controller.store import Store
 
-LIMIT_S = 40
+LIMIT_S = 120
 
 
 class Counted(Slurm):
@@ -37,7 +37,7 @@ async def run(path: str, policy: Policy, environment: Mapping[str, str] | None =
     """Raises TimeoutError where something is left to do after LIMIT_S."""
     store = Store(open_database(f"sqlite:///{path}"))
     await store.open()
-    slurm = Counted(timeout_s=10, environment=environment)
+    slurm = Counted(timeout_s=30, environment=environment)
     brain = Brain(store, slurm, policy, tick_s=0.1, scan_s=0.2)
     task = asyncio.create_task(brain.run())
     a = schema.actions.c

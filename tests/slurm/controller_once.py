@@ -49,7 +49,7 @@ class Controller:
     def run_process(self, die_at: str = "") -> int:
         """The same in a process of its own; returns how it ended: at the crash point `die_at` by SIGKILL."""
         process = self.start_process(die_at)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=180)
         assert process.returncode in (0, -signal.SIGKILL), stderr.decode()
         return process.returncode
 

@@ -25,7 +25,7 @@ def start_accounting(cluster: "SlurmCluster", port: int) -> None:
     place = [f"--datadir={data}", f"--socket={sql_socket}", f"--pid-file={run}/mysqld.pid"]
     cluster.daemon("mariadbd", "mariadbd", "--no-defaults", *place, "--user=root", "--skip-networking", *small)
     ping = ["mariadb-admin", "--no-defaults", f"--socket={sql_socket}", "ping"]
-    wait_until(lambda: subprocess.run(ping, capture_output=True).returncode == 0, 30, "MariaDB answers")
+    wait_until(lambda: subprocess.run(ping, capture_output=True).returncode == 0, 90, "MariaDB answers")
     conf = cluster.directory / "slurmdbd.conf"
     conf.touch(mode=0o600)
     conf.write_text(
@@ -36,7 +36,7 @@ def start_accounting(cluster: "SlurmCluster", port: int) -> None:
     )
     # Its conf lies beside slurm.conf; the database's socket reaches it by the client library's own variable.
     cluster.daemon("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=str(sql_socket))
-    wait_until(lambda: "nodetriage" in _clusters(cluster), 30, "slurmdbd knows the cluster")
+    wait_until(lambda: "nodetriage" in _clusters(cluster), 90, "slurmdbd knows the cluster")
 
 
 def _clusters(cluster: "SlurmCluster") -> str:

@@ -22,6 +22,7 @@ from slurm_wait import wait_until
 __all__ = ["SlurmCluster", "free_ports", "missing", "wait_until"]
 
 HERE = Path(__file__).resolve().parent
+LIMIT_S = 90.0  # for what takes a second or two where the machine does nothing else
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "setpriv")
 
 
@@ -46,7 +47,7 @@ class SlurmCluster:
         *,
         cpus: int = 16,
         gpus: int = 8,
-        slurmd_timeout_s: int = 10,
+        slurmd_timeout_s: int = 30,
         extra_conf: str = "",
         accounting: bool = False,
         topology: str = "",
@@ -76,7 +77,7 @@ class SlurmCluster:
             self.stop()
             raise
 
-    def run(self, *argv: str, check: bool = True, timeout_s: float = 15) -> str:
+    def run(self, *argv: str, check: bool = True, timeout_s: float = 90) -> str:
         """Standard output of a Slurm command. Raises RuntimeError with its standard error."""
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=timeout_s)
         if check and done.returncode:
@@ -102,11 +103,11 @@ class SlurmCluster:
         out = self.run("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, f"--wrap={script}")
         return int(out.split(";")[0])
 
-    def wait_job(self, job_id: int, state: str, timeout_s: float = 30) -> dict[str, str]:
+    def wait_job(self, job_id: int, state: str, timeout_s: float = LIMIT_S) -> dict[str, str]:
         wait_until(lambda: self.job(job_id)["JobState"] == state, timeout_s, f"job {job_id} is {state}")
         return self.job(job_id)
 
-    def wait_flags(self, name: str, *flags: str, timeout_s: float = 30) -> None:
+    def wait_flags(self, name: str, *flags: str, timeout_s: float = LIMIT_S) -> None:
         wait_until(lambda: set(flags) <= self.flags(name), timeout_s, f"{name} is {'+'.join(flags)}")
 
     def start_node(self, name: str, *options: str) -> None:
@@ -130,7 +131,7 @@ class SlurmCluster:
 
     def start_controller(self) -> None:
         self.daemon("slurmctld", "slurmctld", "-D")
-        wait_until(lambda: "n1" in self.run("sinfo", "-h", "-N", check=False), 20, "slurmctld answers again")
+        wait_until(lambda: "n1" in self.run("sinfo", "-h", "-N", check=False), LIMIT_S, "slurmctld answers again")
 
     def reset(self) -> None:
         """Cancels all jobs and resumes all nodes, so that the next test finds the cluster idle."""
@@ -139,9 +140,9 @@ class SlurmCluster:
             if slurmd is None or slurmd.poll() is not None:
                 self.start_node(name)
         self.run("scancel", "--user=root", check=False)
-        wait_until(lambda: not self.run("squeue", "-h"), 20, "all jobs are gone")
+        wait_until(lambda: not self.run("squeue", "-h"), LIMIT_S, "all jobs are gone")
         self._drop_reservations()
-        wait_until(self._all_idle, 60, "all nodes are idle")
+        wait_until(self._all_idle, LIMIT_S, "all nodes are idle")
 
     def _all_idle(self) -> bool:
         """Asks again for each that is not: one that only now is seen to be down needs another word."""
@@ -211,7 +212,7 @@ class SlurmCluster:
         options += [f"--log-file={munge}/log", f"--seed-file={munge}/seed"]
         # --force: pytest closes its folders to other users, which munged takes amiss.
         self.daemon("munged", "munged", "--force", "--foreground", *options)
-        wait_until((munge / "socket").exists, 10, "munged listens")
+        wait_until((munge / "socket").exists, LIMIT_S, "munged listens")
         if accounting:
             slurm_accounting.start_accounting(self, self._port + len(self.nodes) + 1)
         self.daemon("slurmctld", "slurmctld", "-D")
@@ -220,7 +221,7 @@ class SlurmCluster:
         # -r leaves out nodes that have not answered yet.
         idle = ("sinfo", "-h", "-r", "-N", "-t", "idle", "-o", "%N")
         what = f"all nodes are idle; the logs are in {self.directory}/log"
-        wait_until(lambda: set(self.run(*idle, check=False).split()) >= set(self.nodes), 30, what)
+        wait_until(lambda: set(self.run(*idle, check=False).split()) >= set(self.nodes), LIMIT_S, what)
 
     def daemon(self, name: str, *argv: str, **environment: str) -> None:
         # If the test runner itself is killed, the kernel ends its daemons.
@@ -237,7 +238,7 @@ class SlurmCluster:
 
     def _sweep(self, node: str | None) -> None:
         """Kills job processes that outlive their slurmd, till none is left: one may just be starting another."""
-        wait_until(lambda: not kill_job_processes(self.directory, node), 10, "the job processes are gone")
+        wait_until(lambda: not kill_job_processes(self.directory, node), 60, "the job processes are gone")
 
 
 def _pairs(line: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ def start_rest(cluster: SlurmCluster) -> str:
     argv = ("slurmrestd", "-s", plugin, "-a", "rest_auth/local", f"unix:{socket_path}")
     # It refuses to run as root, unless told.
     cluster.daemon("slurmrestd", *argv, SLURMRESTD_SECURITY="disable_user_check")
-    wait_until(socket_path.exists, 20, "slurmrestd listens")
+    wait_until(socket_path.exists, 90, "slurmrestd listens")
     return f"unix:{socket_path}"
 
 
@@ -26,7 +26,7 @@ def start_rest_with_tokens(cluster: SlurmCluster) -> tuple[str, str]:
     argv = ("slurmrestd", "-s", "openapi/slurmctld", "-a", "rest_auth/jwt", f"127.0.0.1:{port}")
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     cluster.daemon("slurmrestd-jwt", *nobody, *argv, SLURM_JWT="daemon")
-    wait_until(lambda: _listens(port), 20, "slurmrestd listens")
+    wait_until(lambda: _listens(port), 90, "slurmrestd listens")
     return f"http://127.0.0.1:{port}", cluster.run("scontrol", "token", "lifespan=600").strip().removeprefix(
         "SLURM_JWT="
     )

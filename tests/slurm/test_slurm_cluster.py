@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from slurm_cluster import SlurmCluster, wait_until
+from slurm_cluster import LIMIT_S, SlurmCluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -36,7 +36,7 @@ def test_nothing_of_a_crashed_node_lives_and_its_neighbour_does(slurm_cluster: S
     for job in jobs:
         slurm_cluster.wait_job(job, "RUNNING")
     for node in (b"n1", b"n2"):
-        wait_until(lambda n=node: _of(slurm_cluster.directory, b"SLURMD_NODENAME=" + n), 10, "its processes run")
+        wait_until(lambda n=node: _of(slurm_cluster.directory, b"SLURMD_NODENAME=" + n), LIMIT_S, "its processes run")
 
     slurm_cluster.crash_node("n1")
 
@@ -50,7 +50,7 @@ def test_stopping_a_cluster_leaves_no_process_behind(new_slurm_cluster: Callable
 
     cluster.stop()
 
-    assert _of(cluster.directory, b"") == []
+    wait_until(lambda: _of(cluster.directory, b"") == [], LIMIT_S, "its last process has ended")
 
 
 def _of(directory: Path, setting: bytes) -> list[str]:

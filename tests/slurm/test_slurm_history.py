@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from slurm_cluster import SlurmCluster, missing, wait_until
+from slurm_cluster import LIMIT_S, SlurmCluster, missing, wait_until
 
 from nodetriage.analysis import attribution, history, sacct
 from nodetriage.analysis.history import read_jobs
@@ -41,8 +41,9 @@ def _play(cluster: SlurmCluster, folder: Path) -> dict[str, Any]:
     for name in ("back", "lost"):
         cluster.wait_job(jobs[name], "RUNNING")
     cluster.run("scontrol", "requeue", str(jobs["back"]))
-    wait_until(lambda: cluster.job(jobs["back"])["Restarts"] == "1", 30, "the job is requeued")
+    wait_until(lambda: cluster.job(jobs["back"])["Restarts"] == "1", LIMIT_S, "the job is requeued")
     cluster.wait_job(jobs["back"], "RUNNING")
+    wait_until(lambda: len(cluster.run("squeue", "-h").splitlines()) == 2, LIMIT_S, "the others have ended")
     # What slurmctld does by itself when a node no longer answers, without the wait.
     cluster.run("scontrol", "update", "nodename=n3", "state=down", "reason=gone")
 
@@ -52,12 +53,20 @@ def _play(cluster: SlurmCluster, folder: Path) -> dict[str, Any]:
         return text
 
     columns = ("-P", "--delimiter=|#", "-o", sacct.COLUMNS)
-    wait_until(
-        lambda: all(f"#{s}|" in write("jobs.txt", *columns) for s in ("NODE_FAIL", "FAILED", "REQUEUED", "RUNNING")),
-        30,
-        "slurmdbd knows how the jobs ended",
-    )
-    write("jobs.txt", *columns)
+    ends = {
+        ("done", "COMPLETED"),
+        ("failed", "FAILED"),
+        ("back", "REQUEUED"),
+        ("back", "RUNNING"),
+        ("lost", "NODE_FAIL"),
+    }
+    known = {(str(jobs[name]), state) for name, state in ends} | {(f"{jobs['array']}_{i}", "COMPLETED") for i in (0, 1)}
+
+    def told() -> set[tuple[str, str]]:
+        lines = (line.split("|#") for line in write("jobs.txt", *columns).splitlines())
+        return {(fields[0], fields[4]) for fields in lines if len(fields) > 4}
+
+    wait_until(lambda: told() >= known, LIMIT_S, "slurmdbd knows how the jobs ended")
     write("jobs.json", "--json")
     return {"now": datetime.now(UTC), **{name: str(number) for name, number in jobs.items()}}
 

@@ -9,7 +9,7 @@ import socket
 import pytest
 from controller_once import Controller, log_of, submit_running
 from debian13 import DEBIAN13, THIS_MACHINE
-from slurm_cluster import SlurmCluster, wait_until
+from slurm_cluster import LIMIT_S, SlurmCluster, wait_until
 from sqlalchemy import select
 
 from nodetriage.controller import actions, ledger, schema
@@ -113,7 +113,7 @@ def test_the_jobs_of_a_node_are_seen_as_an_operator_writes_them(slurm_cluster: S
     wide = slurm_cluster.submit("-w", "n1,n2", "-N2", "--no-requeue")
     leader = slurm_cluster.submit("-w", "n3", ":", "-w", "n1")
     slurm_cluster.wait_job(wide, "RUNNING")
-    wait_until(lambda: len(asyncio.run(slurm.jobs_on("n1"))) == 3, 30, "three jobs are on n1")
+    wait_until(lambda: len(asyncio.run(slurm.jobs_on("n1"))) == 3, LIMIT_S, "three jobs are on n1")
     jobs = {j.job: j for j in asyncio.run(slurm.jobs_on("n1"))}
     assert set(jobs) == {f"{task}_7", str(wide), str(leader)}
     assert (jobs[str(wide)].requeueable, jobs[str(wide)].nodes) == (False, "n[1-2]")
