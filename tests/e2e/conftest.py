@@ -14,6 +14,13 @@ from slurm_cluster import SlurmCluster, missing
 __all__ = ["postgres_server", "postgres_url"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each starts several programs and waits for them; whoever comes first waits for a cluster as well."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))
+
+
 @pytest.fixture(scope="session")
 def _three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     if reason := missing():

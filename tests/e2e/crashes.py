@@ -20,9 +20,9 @@ JOBS_PER_NODE = 4
 LINES_PER_CYCLE = (0, 12)
 LIFE_S = (0.0, 0.6)  # between two kills; a start takes longer, so many kills fall into one
 CALM_EVERY = 4  # cycles: then the kill waits until all are connected, so that it falls into their work
-CALM_LIMIT_S = 10.0
+CALM_LIMIT_S = 40.0  # an agent that often found no controller waits for up to 30 s
 CALM_LIFE_S = (0.0, 0.4)  # after lines were written; a log file is looked at five times a second
-SETTLE_LIMIT_S = 60.0
+SETTLE_LIMIT_S = 200.0
 XID_31 = "NVRM: Xid (PCI:{part}): 31, pid={number}, name=job, Ch 00000008, MMU Fault"
 XID_79 = "NVRM: Xid (PCI:{part}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 

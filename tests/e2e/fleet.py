@@ -14,7 +14,8 @@ from slurm_cluster import wait_until
 
 from nodetriage.agent.status import ask
 
-START_LIMIT_S = 20.0
+START_LIMIT_S = 90.0
+LIMIT_S = 90.0  # for what takes a second where the machine does nothing else
 
 # For fleets of a few nodes, where the shipped limits would let one go.
 NO_BRAKE = """\
@@ -43,7 +44,7 @@ class Agent:
         self.node = node
         self._env, self._within = env, within
         self.folder = folder
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)  # a Slurm hook may have left a note in it already
         self.kernel_log = KernelLog(folder / "kmsg")
         self.settings = folder / "agent.toml"
         self.settings.write_text(
@@ -74,7 +75,7 @@ class Agent:
 
     def status(self) -> dict[str, Any]:
         """What the local socket says. Raises OSError where no agent listens."""
-        return ask(self.folder / "agent.sock", {"ask": "status"}, 5.0)
+        return ask(self.folder / "agent.sock", {"ask": "status"}, LIMIT_S)
 
     def looked(self) -> bool:
         try:
@@ -130,7 +131,7 @@ class Fleet:
     def history(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Rows of the controller's database, as they are on disk."""
         file = f"file:{self.folder}/controller/history.sqlite?mode=ro"
-        with contextlib.closing(sqlite3.connect(file, uri=True, timeout=10)) as database:
+        with contextlib.closing(sqlite3.connect(file, uri=True, timeout=LIMIT_S)) as database:
             return database.execute(query, values).fetchall()
 
     def raised(self, node: str, fault: str) -> int:
@@ -151,7 +152,7 @@ class Fleet:
     def ctl(self, *argv: str) -> Any:
         """What a command of nodetriagectl prints as JSON."""
         argv = (NODETRIAGECTL, *argv, "--config", str(self.folder / "controller.toml"), "--json")
-        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=LIMIT_S)
         if done.returncode:
             raise RuntimeError(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
         return json.loads(done.stdout)

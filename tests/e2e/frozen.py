@@ -36,7 +36,7 @@ class FreezableMount:
         server = Path(__file__).with_name("backed_fs.py")
         self._server = Program(folder / "server.log", sys.executable, str(server), str(self.point), str(self.disk))
         try:
-            wait_until(self.point.is_mount, 10, f"{self.point} is mounted")
+            wait_until(self.point.is_mount, 60, f"{self.point} is mounted")
         except BaseException:
             self.close()
             raise
@@ -57,10 +57,10 @@ class FreezableMount:
         with contextlib.suppress(RuntimeError):
             _run("fusermount3", "-u", "-z", str(self.point))
         self._server.stop()
-        _run("umount", str(self.disk))
+        _run("umount", "-l", str(self.disk))  # somebody may just be asking it for its size
 
 
 def _run(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=90)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")

@@ -61,7 +61,7 @@ class Link:
         self._loop.close()
 
     def _do(self, job: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(job, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(job, self._loop).result(90)
 
     async def _flow(self, *, on: bool) -> None:
         (self._flows.set if on else self._flows.clear)()

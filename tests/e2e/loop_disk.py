@@ -57,6 +57,6 @@ class LoopDisk:
 
 
 def _run(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=90)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")

@@ -77,7 +77,7 @@ class Machines:
 
 
 def says(program: Program, text: str) -> None:
-    wait_until(lambda: text in program.said() or program.status is not None, 30, f"{program.log.name} says {text!r}")
+    wait_until(lambda: text in program.said() or program.status is not None, 90, f"{program.log.name} says {text!r}")
     assert text in program.said()
 
 

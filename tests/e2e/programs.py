@@ -48,10 +48,10 @@ class Program:
         self._child.kill()
         self._child.wait()
 
-    def wait(self, timeout_s: float = 30) -> int:
+    def wait(self, timeout_s: float = 90) -> int:
         return self._child.wait(timeout_s)
 
-    def stop(self, timeout_s: float = 15) -> int:
+    def stop(self, timeout_s: float = 90) -> int:
         """SIGTERM, and its exit status. A program that does not end in time is killed, and TimeoutExpired raised."""
         self._child.terminate()
         try:

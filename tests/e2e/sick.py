@@ -35,7 +35,7 @@ class SickMount:
         argv = (sys.executable, program, str(self.point), str(self.behind), str(self._control))
         self._server = Program(folder / "sick.log", *argv)
         try:
-            wait_until(self.point.is_mount, 10, f"{self.point} is mounted")
+            wait_until(self.point.is_mount, 60, f"{self.point} is mounted")
         except BaseException:
             self.close()
             raise
@@ -91,7 +91,7 @@ class SickDisk:
                 _run(*argv)
         self.mount.close()
         with contextlib.suppress(OSError), Path("/dev/loop-control").open("rb") as control:
-            wait_until(lambda: _removed(control.fileno(), self._number), 20, f"/dev/{self.name} is free")
+            wait_until(lambda: _removed(control.fileno(), self._number), 60, f"/dev/{self.name} is free")
 
 
 def _removed(control: int, number: int) -> bool:
@@ -103,6 +103,6 @@ def _removed(control: int, number: int) -> bool:
 
 
 def _run(*argv: str) -> None:
-    ran = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=90)
     if ran.returncode:
         raise RuntimeError(f"{argv}: {ran.stderr.strip()}")

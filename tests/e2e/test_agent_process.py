@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from fleet import Agent, Fleet
+from fleet import LIMIT_S, Agent, Fleet
 from programs import runs
 from slurm_cluster import wait_until
 
@@ -35,8 +35,9 @@ def test_a_wrong_file_at_reload_changes_nothing_and_is_reported_by_its_key(agent
 
     agent.program.send(signal.SIGHUP)
 
-    wait_until(lambda: "settings not reloaded" in agent.program.said(), 10, "the agent says so")
-    assert f"{agent.settings}: checks.ib_link.everys: unknown key; known keys: " in agent.program.said()
+    refused = f"{agent.settings}: checks.ib_link.everys: unknown key; known keys: "
+    wait_until(lambda: refused in agent.program.said(), LIMIT_S, "the agent says so")
+    assert "settings not reloaded" in agent.program.said()
     assert agent.looked()
 
 
@@ -45,7 +46,7 @@ def test_a_good_file_at_reload_is_followed(agent: Agent) -> None:
 
     agent.program.send(signal.SIGHUP)
 
-    wait_until(lambda: "ib_link" not in agent.status()["checks"], 10, "ib_link is gone")
+    wait_until(lambda: "ib_link" not in agent.status()["checks"], LIMIT_S, "ib_link is gone")
 
 
 def test_garbage_in_the_kernel_log_costs_no_later_record(agent: Agent) -> None:
@@ -53,18 +54,18 @@ def test_garbage_in_the_kernel_log_costs_no_later_record(agent: Agent) -> None:
     agent.kernel_log.write("NVRM: Xid (PCI:zz): nonsense, \\x00\\xff")
     agent.kernel_log.write(XID_79)
 
-    wait_until(lambda: agent.check("gpu_xid")["findings"], 10, "the fault is found")
+    wait_until(lambda: agent.check("gpu_xid")["findings"], LIMIT_S, "the fault is found")
     assert [f["fault"] for f in agent.check("gpu_xid")["findings"]] == ["gpu_off_bus"]
 
 
 def test_what_happened_while_the_controller_was_away_arrives_when_it_is_back(agent: Agent, lone_fleet: Fleet) -> None:
     agent.kernel_log.write(XID_79)
-    wait_until(lambda: agent.check("gpu_xid")["findings"], 10, "the fault is found")
+    wait_until(lambda: agent.check("gpu_xid")["findings"], LIMIT_S, "the fault is found")
 
     lone_fleet.start_controller()
 
-    wait_until(lambda: lone_fleet.raised("n1", "gpu_off_bus"), 40, "the controller has the fault")
-    wait_until(lambda: agent.status()["spool"]["events"] == 0, 10, "everything is acknowledged")
+    wait_until(lambda: lone_fleet.raised("n1", "gpu_off_bus"), LIMIT_S, "the controller has the fault")
+    wait_until(lambda: agent.status()["spool"]["events"] == 0, LIMIT_S, "everything is acknowledged")
 
 
 def test_a_stopped_agent_ends_its_workers_and_says_goodbye(agent: Agent) -> None:
@@ -72,4 +73,4 @@ def test_a_stopped_agent_ends_its_workers_and_says_goodbye(agent: Agent) -> None
 
     assert agent.program.stop() == 0
 
-    wait_until(lambda: not [p for p in pids if runs(p)], 20, "its processes are gone")
+    wait_until(lambda: not [p for p in pids if runs(p)], LIMIT_S, "its processes are gone")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import frozen
 import pytest
-from fleet import Agent
+from fleet import LIMIT_S, Agent
 from listener import Listener
 from nvml_library import FakeGpus
 from slurm_cluster import wait_until
@@ -32,6 +32,7 @@ IPMITOOL = """\
 echo Could not open device at /dev/ipmi0 >&2
 exit 1
 """
+FROZEN_S, GAP_S = 16.0, 8.0
 HUNG = ("fs_mounts", "gpu_lost", "bmc_power")
 
 
@@ -53,7 +54,7 @@ def agent(folder: Path, mount: frozen.FreezableMount, listener: Listener, gpus: 
     (agent.folder / "conf.d/state.toml").write_text(f'[agent]\nstate_dir = "{mount.disk}/state"\n')
     try:
         agent.start()
-        wait_until(lambda: listener.heartbeats, 10, "the agent is connected")
+        wait_until(lambda: listener.heartbeats, LIMIT_S, "the agent is connected")
         yield agent
     finally:
         gpus.set("all", "")
@@ -70,12 +71,12 @@ def test_the_heart_beats_and_a_fault_is_told_while_three_kinds_of_device_hang(
     (folder / "busy").touch()
     mount.freeze()
     for check in HUNG:
-        wait_until(lambda check=check: agent.check(check)["outcome"] == "hung", 20, f"{check} hangs")
+        wait_until(lambda check=check: agent.check(check)["outcome"] == "hung", LIMIT_S, f"{check} hangs")
     agent.kernel_log.write(XID_79)
 
-    waited_s = wait_until(lambda: any(e.fault == "gpu_off_bus" for e in listener.events), 20, "the fault is told")
-    wait_until(lambda: time.monotonic() - began_s > 5, 10, "it has been so for five seconds")
+    waited_s = wait_until(lambda: any(e.fault == "gpu_off_bus" for e in listener.events), LIMIT_S, "the fault is told")
+    wait_until(lambda: time.monotonic() - began_s > FROZEN_S, LIMIT_S, f"it has been so for {FROZEN_S:g} s")
     print(f"longest gap {listener.longest_gap_s(began_s):.2f} s; the fault was told after {waited_s:.2f} s")
-    assert listener.longest_gap_s(began_s) < 3  # a heart that waits for one of them stands still for five
+    assert listener.longest_gap_s(began_s) < GAP_S  # a heart that waits for one of them stands still all the time
     assert {agent.check(check)["outcome"] for check in HUNG} <= {"hung", "broken"}  # broken: a worker that starts again
-    assert agent.status()["spool"]["events"] == 0
+    wait_until(lambda: agent.status()["spool"]["events"] == 0, LIMIT_S, "all is told, though nothing can be written")

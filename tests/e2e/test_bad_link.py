@@ -39,7 +39,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 def arrived(machines: Machines) -> list[tuple[int, str]]:
     """(number, part) of each fault, in the order in which they reached the controller's disk."""
     file = f"file:{machines.folder}/c/history.sqlite?mode=ro"
-    with contextlib.closing(sqlite3.connect(file, uri=True, timeout=10)) as database:
+    with contextlib.closing(sqlite3.connect(file, uri=True, timeout=90)) as database:
         query = "SELECT seq, part FROM events WHERE check_name = 'gpu_xid' AND kind = 1 ORDER BY id"
         return database.execute(query).fetchall()
 
@@ -108,10 +108,10 @@ def test_over_a_link_that_breaks_twice_everything_arrives_once_and_backlog_and_l
             link = start_link(machines, number)
     log.close()
 
-    took_s = wait_until(lambda: len(arrived(machines)) >= LINES, 60, "all lines have arrived")
+    took_s = wait_until(lambda: len(arrived(machines)) >= LINES, 200, "all lines have arrived")
 
     print(f"the last of {LINES} events arrived {took_s:.1f} s after it happened")
     assert [part for _, part in sorted(arrived(machines))] == [f"{part}.0" for part in parts]
-    connections = agent.said().count('"controller connected"')
-    assert connections >= 2
-    assert connections_for([number for number, _ in arrived(machines)]) <= connections
+    taken = max(2, connections_for([number for number, _ in arrived(machines)]))
+    what = f"the agent has told of {taken} connections, without which there is no such order"
+    wait_until(lambda: agent.said().count('"controller connected"') >= taken, 30, what)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fleet import Agent, Fleet
+from fleet import LIMIT_S, Agent, Fleet
 from slurm_cluster import SlurmCluster, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -46,14 +46,14 @@ class Scene:
         return len(re.findall(rf"update_node: node {node} reason set to", said))
 
     def wait_until_drained(self) -> None:
-        wait_until(lambda: "DRAIN" in self.cluster.flags(self.node), 40, f"{self.node} is drained")
+        wait_until(lambda: "DRAIN" in self.cluster.flags(self.node), LIMIT_S, f"{self.node} is drained")
 
     def assert_one_drain_and_one_requeue(self) -> None:
         """The node has one drain of ours, its job was requeued once, all else is as it was, no event is missing."""
-        wait_until(lambda: self.cluster.job(self.job)["Restarts"] == "1", 40, "the job is requeued")
-        wait_until(lambda: not self.fleet.ctl("actions", "--open"), 40, "nothing is left to be done")
+        wait_until(lambda: self.cluster.job(self.job)["Restarts"] == "1", LIMIT_S, "the job is requeued")
+        wait_until(lambda: not self.fleet.ctl("actions", "--open"), LIMIT_S, "nothing is left to be done")
         for agent in self.fleet.agents.values():
-            wait_until(lambda a=agent: a.status()["spool"]["events"] == 0, 40, "every event has arrived")
+            wait_until(lambda a=agent: a.status()["spool"]["events"] == 0, LIMIT_S, "every event has arrived")
         done = [(kind, status) for kind, _, _, status, _ in self.fleet.actions()]
         assert sorted(done) == [("drain", "done"), ("requeue", "done")]
         assert REASON.match(self.cluster.node(self.node)["Reason"])
@@ -105,7 +105,7 @@ def test_a_controller_killed_at_any_step_does_all_of_it_once_when_it_is_back(
 def test_an_agent_killed_at_any_step_tells_of_the_fault_once_when_it_is_back(scene: Scene, step: str) -> None:
     scene.sick.program.stop()
     scene.sick.start(die_at=step)
-    wait_until(lambda: scene.sick.status()["spool"]["events"] == 0, 20, "nothing else is on its way")
+    wait_until(lambda: scene.sick.status()["spool"]["events"] == 0, LIMIT_S, "nothing else is on its way")
     (scene.sick.folder / "die").touch()
 
     scene.sick.kernel_log.write(XID_79)

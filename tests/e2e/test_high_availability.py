@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fleet import NO_BRAKE, START_LIMIT_S, Agent
+from fleet import LIMIT_S, NO_BRAKE, START_LIMIT_S, Agent
 from programs import NODETRIAGECTL, Program
 from slurm_cluster import SlurmCluster, wait_until
 
@@ -95,17 +95,17 @@ def test_the_leader_is_killed_while_it_acts_and_the_other_drains_and_requeues_on
     died = time.monotonic()
     pair.wait_for_log("b", "leading")
     print(f"the other leads {time.monotonic() - died:.2f} s after the kill")
-    wait_until(lambda: cluster.job(job)["Restarts"] == "1", 40, "the job is requeued")
+    wait_until(lambda: cluster.job(job)["Restarts"] == "1", LIMIT_S, "the job is requeued")
     open_ones = "SELECT id FROM actions WHERE status IN ('pending', 'started')"
-    wait_until(lambda: not pair.rows(open_ones), 40, "nothing is left to be done")
+    wait_until(lambda: not pair.rows(open_ones), LIMIT_S, "nothing is left to be done")
     assert cluster.node("n1")["Reason"].startswith("nodetriage: gpu_off_bus ")
     assert len(re.findall("update_node: node n1 reason set to", slurm_log.read_text()[began:])) == 1
     assert sorted(pair.rows("SELECT kind, status FROM actions WHERE kind != 'notify'")) == [
         ("drain", "done"),
         ("requeue", "done"),
     ]
-    wait_until(lambda: agent.status()["controller"]["connected"], 40, "the agent found the new leader")
-    wait_until(lambda: agent.status()["spool"]["events"] == 0, 40, "every event has arrived")
+    wait_until(lambda: agent.status()["controller"]["connected"], LIMIT_S, "the agent found the new leader")
+    wait_until(lambda: agent.status()["spool"]["events"] == 0, LIMIT_S, "every event has arrived")
     assert pair.rows("SELECT count(*) - max(seq) FROM events WHERE node = 'n1' AND boot_id != 'controller'") == [(0,)]
     # The first comes back and stands by.
     pair.start("a")

@@ -13,7 +13,7 @@ from nodetriage.agent.status import ask
 from nodetriage.checks import ALL
 
 LOOKS = ("disk_errors", "fs_mounts")
-START_LIMIT_S = 20.0
+START_LIMIT_S = 90.0
 
 
 class LocalAgent:
@@ -24,15 +24,21 @@ class LocalAgent:
         settings = folder / "agent.toml"
         settings.write_text(
             f'[agent]\nnode = "n1"\nstate_dir = "{folder}/state"\nrun_dir = "{folder}"\n'
-            f"[checks.disk_errors]\nignore = []\n[checks.fs_mounts]\nevery_s = 0.5\ntimeout_s = 1.0\n{off}"
+            f"[checks.disk_errors]\nignore = []\n[checks.fs_mounts]\nevery_s = 0.5\ntimeout_s = 4.0\n{off}"
         )
         self._socket = folder / "agent.sock"
         self._program = Program(folder / "log", *before, NODETRIAGE, "agent", "--config", str(settings))
-        wait_until(lambda: all(self.check(name).get("outcome") for name in LOOKS), START_LIMIT_S, "the agent looked")
+        try:
+            wait_until(
+                lambda: all(self.check(name).get("outcome") for name in LOOKS), START_LIMIT_S, "the agent looked"
+            )
+        except BaseException:
+            self.close()
+            raise
 
     def check(self, name: str) -> dict[str, Any]:
         try:
-            return dict(ask(self._socket, {"ask": "status"}, 5.0)["checks"][name])
+            return dict(ask(self._socket, {"ask": "status"}, 60.0)["checks"][name])
         except (OSError, ValueError, KeyError):
             return {}
 
@@ -76,8 +82,8 @@ def test_a_disk_that_fails_is_found_by_the_kernel_s_lines_and_in_the_mount_table
         sick_disk.write()
 
         everything = {"disk_io_error", "fs_error", "fs_forced_read_only"}
-        wait_until(lambda: agent.found("disk_errors", name).keys() >= everything, 20, "the kernel's lines are findings")
-        wait_until(lambda: agent.found("fs_mounts", point), 20, "the mount is read-only")
+        wait_until(lambda: agent.found("disk_errors", name).keys() >= everything, 60, "the kernel's lines are findings")
+        wait_until(lambda: agent.found("fs_mounts", point), 60, "the mount is read-only")
         (finding,) = agent.found("fs_mounts", point).values()
         assert (finding["fault"], finding["severity"]) == ("mount_read_only", "high")
     finally:
@@ -98,12 +104,12 @@ def test_a_mount_that_hangs_is_named_though_the_agent_lives_in_a_mount_namespace
         assert agent.found("fs_mounts", point) == {}
 
         sick_mount.ails("ESTALE only statfs")
-        wait_until(lambda: "mount_stale" in agent.found("fs_mounts", point), 20, "it is stale")
+        wait_until(lambda: "mount_stale" in agent.found("fs_mounts", point), 60, "it is stale")
         sick_mount.ails("hang only statfs")
-        wait_until(lambda: "mount_hung" in agent.found("fs_mounts", point), 20, "it hangs")
+        wait_until(lambda: "mount_hung" in agent.found("fs_mounts", point), 60, "it hangs")
         assert agent.check("fs_mounts")["outcome"] == "hung"
         sick_mount.ails("")
-        wait_until(lambda: agent.check("fs_mounts")["outcome"] != "hung", 20, "it is looked at again")
-        wait_until(lambda: agent.found("fs_mounts", point) == {}, 20, "it is well")
+        wait_until(lambda: agent.check("fs_mounts")["outcome"] != "hung", 60, "it is looked at again")
+        wait_until(lambda: agent.found("fs_mounts", point) == {}, 60, "it is well")
     finally:
         agent.close()

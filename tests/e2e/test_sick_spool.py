@@ -5,7 +5,7 @@ from pathlib import Path
 
 import loop_disk
 import pytest
-from fleet import Agent
+from fleet import LIMIT_S, Agent
 from listener import Listener
 from loop_disk import LoopDisk
 from slurm_cluster import wait_until
@@ -48,11 +48,11 @@ def test_a_full_disk_keeps_no_fault_from_being_told_and_all_is_written_when_ther
 
     agent.kernel_log.write(XID_79 + "x" * 3000)
 
-    wait_until(lambda: "gpu_off_bus" in faults(listener), 10, "the fault is told")
-    wait_until(lambda: "full" in spool(agent), 10, "the agent says that the disk is full")
-    wait_until(lambda: "spool_not_written" in faults(listener), 10, "the controller hears of it too")
+    wait_until(lambda: "gpu_off_bus" in faults(listener), LIMIT_S, "the fault is told")
+    wait_until(lambda: "full" in spool(agent), LIMIT_S, "the agent says that the disk is full")
+    wait_until(lambda: "spool_not_written" in faults(listener), LIMIT_S, "the controller hears of it too")
     disk.empty()
-    wait_until(lambda: not spool(agent), 20, "it is written again")
+    wait_until(lambda: not spool(agent), LIMIT_S, "it is written again")
 
 
 def test_a_disk_that_dies_keeps_no_fault_from_being_told(agent: Agent, disk: LoopDisk, listener: Listener) -> None:
@@ -61,7 +61,7 @@ def test_a_disk_that_dies_keeps_no_fault_from_being_told(agent: Agent, disk: Loo
 
     agent.kernel_log.write(XID_79)
 
-    wait_until(lambda: {"gpu_off_bus", "spool_not_written"} <= set(faults(listener)), 10, "both faults are told")
+    wait_until(lambda: {"gpu_off_bus", "spool_not_written"} <= set(faults(listener)), LIMIT_S, "both faults are told")
     assert "spool.sqlite" in spool(agent)
     assert agent.looked()
 
@@ -72,7 +72,7 @@ def test_an_agent_starts_on_a_disk_that_is_read_only(agent: Agent, disk: LoopDis
     agent.start()
     agent.kernel_log.write(XID_79)
 
-    wait_until(lambda: {"gpu_off_bus", "spool_not_written"} <= set(faults(listener)), 10, "both faults are told")
+    wait_until(lambda: {"gpu_off_bus", "spool_not_written"} <= set(faults(listener)), LIMIT_S, "both faults are told")
     assert agent.spawn(agent.folder / "second.log").wait() == 1
 
 
@@ -84,7 +84,7 @@ def test_a_corrupt_spool_is_kept_for_inspection_and_the_agent_starts_all_the_sam
     agent.start()
     agent.kernel_log.write(XID_79)
 
-    wait_until(lambda: "gpu_off_bus" in faults(listener), 10, "the fault is told")
+    wait_until(lambda: "gpu_off_bus" in faults(listener), LIMIT_S, "the fault is told")
     (aside,) = disk.path.glob("spool.sqlite.corrupt-*[0-9]Z")
     assert aside.read_bytes().startswith(b"SQLite format 3\x00\xa5")
-    assert spool(agent) == ""
+    wait_until(lambda: spool(agent) == "", LIMIT_S, "all is written, into the new file")
