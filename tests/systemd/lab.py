@@ -7,7 +7,7 @@ from kernel_log import KernelLog
 from machine import Machine, Network
 from slurm_cluster import wait_until
 
-START_LIMIT_S = 40.0
+START_LIMIT_S = 120.0
 KERNEL_LOG = "/dev/kernel-log"  # not /dev/kmsg: journald would read the lines away from the agent
 _SLURM_CONF = """\
 ClusterName=lab

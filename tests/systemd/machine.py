@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slurm_cluster import wait_until
 
-BOOT_LIMIT_S = 30.0
+BOOT_LIMIT_S = 120.0
 STOP_LIMIT_S = 15.0
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _POWER_OFF = signal.SIGRTMIN + 14  # systemd(1), signals: at once
@@ -76,14 +76,14 @@ class Machine:
         """Its root folder, as seen from here."""
         return Path(f"/proc/{self.pid}/root")
 
-    def run(self, script: str, *, check: bool = True, timeout_s: float = 60) -> str:
+    def run(self, script: str, *, check: bool = True, timeout_s: float = 180) -> str:
         """Standard output of a shell script in the machine. Raises RuntimeError with all that it said."""
         done = self.attempt(script, timeout_s)
         if check and done.returncode:
             raise RuntimeError(f"{self.name}: {script}: exit {done.returncode}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def attempt(self, script: str, timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
+    def attempt(self, script: str, timeout_s: float = 180) -> "subprocess.CompletedProcess[str]":
         """The same, whatever comes of it."""
         inside = ["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-n", "-p"]
         clean = ["env", "-i", f"PATH={SYSTEM_PATH}", "HOME=/root", "TERM=dumb", "LANG=C.UTF-8", "SYSTEMD_PAGER=cat"]
@@ -117,7 +117,7 @@ class Machine:
     def _write(self, target: str, content: object) -> None:
         script = f"mkdir -p $(dirname {shlex.quote(target)}) && cat >{shlex.quote(target)}"
         argv = ["nsenter", "-t", str(self.pid), "-m", "sh", "-c", script]
-        subprocess.run(argv, stdin=content, check=True, capture_output=True, timeout=60)  # type: ignore[call-overload]
+        subprocess.run(argv, stdin=content, check=True, capture_output=True, timeout=180)  # type: ignore[call-overload]
 
     def _booted(self) -> bool:
         if self._nspawn.poll() is not None:
@@ -130,7 +130,7 @@ class Machine:
         return said.strip() in ("running", "degraded")
 
 
-def eventually(machine: Machine, script: str, expected: str, timeout_s: float = 20) -> str:
+def eventually(machine: Machine, script: str, expected: str, timeout_s: float = 90) -> str:
     """What the script says, once `expected` is in it. Raises TimeoutError with what it said last."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -143,4 +143,4 @@ def eventually(machine: Machine, script: str, expected: str, timeout_s: float = 
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=10)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=60)

@@ -11,7 +11,7 @@ from machine import Machine, eventually
 from package_build import ask_agent, install
 from slurm_cluster import wait_until
 
-pytestmark = pytest.mark.timeout(300)  # whoever comes first waits for the packages
+pytestmark = pytest.mark.timeout(1500)  # whoever comes first waits for the packages
 
 AGENT = "nodetriage-agent.service"
 # The real kernel log; and the clock, which nspawn forbids even to ask unless it is told otherwise.
@@ -27,11 +27,19 @@ def status(machine: Machine) -> dict[str, object]:
     said: dict[str, object] = {}
 
     def ready() -> bool:
-        said.update(json.loads(machine.run("nodetriage status --json || true") or '{"checks": {"": {}}}'))
-        return all("it has not run yet" not in json.dumps(c) for c in said["checks"].values())  # type: ignore[attr-defined]
+        said.clear()
+        said.update(json.loads(machine.attempt("nodetriage status --json").stdout or "{}"))
+        checks: dict[str, object] = said.get("checks", {})  # type: ignore[assignment]
+        return bool(checks) and all("it has not run yet" not in json.dumps(c) for c in checks.values())
 
-    wait_until(ready, 20, "all checks have run")
+    wait_until(ready, 90, "all checks have run")
     return said
+
+
+def hindered(said: dict[str, object]) -> dict[str, object]:
+    """The checks that could not look, with what they say."""
+    checks: dict[str, dict[str, object]] = said["checks"]  # type: ignore[assignment]
+    return {name: c for name, c in checks.items() if c["outcome"] in ("broken", "hung")}
 
 
 def files(machine: Machine) -> set[str]:
@@ -64,10 +72,10 @@ def test_one_dpkg_without_a_network_is_all_it_takes(node: tuple[Machine, frozen.
     machine, _ = node
 
     assert machine.show(AGENT, "ActiveState") == "active"
+    # None of them is hindered by the sandbox, least of all those that need what it could take away.
+    wait_until(lambda: hindered(status(machine)) == {}, 90, "no check is hindered")
     found = status(machine)
     checks: dict[str, dict[str, object]] = found["checks"]  # type: ignore[assignment]
-    # None of them is hindered by the sandbox, least of all those that need what it could take away.
-    assert {name: c for name, c in checks.items() if c["outcome"] in ("broken", "hung")} == {}
     assert checks["services"]["outcome"] == "ok"
     assert checks["clock_sync"]["outcome"] in ("ok", "findings")
     assert found["kernel_log"] == {"followed": True, "trouble": ""}
@@ -118,17 +126,17 @@ def test_the_socket_is_for_root_alone(node: tuple[Machine, frozen.FreezableMount
 def test_an_agent_that_stands_still_is_started_again(node: tuple[Machine, frozen.FreezableMount]) -> None:
     machine, _ = node
     machine.write(
-        f"/etc/systemd/system/{AGENT}.d/test.conf", "[Service]\nWatchdogSec=1\nTimeoutStopSec=1\nRestartSec=0.1\n"
+        f"/etc/systemd/system/{AGENT}.d/test.conf", "[Service]\nWatchdogSec=8\nTimeoutStopSec=8\nRestartSec=0.1\n"
     )
     machine.run("systemctl daemon-reload && systemctl restart nodetriage-agent")
     before, pid = int(machine.show(AGENT, "NRestarts")), machine.show(AGENT, "MainPID")
 
     machine.run(f"kill -STOP {pid}")
 
-    wait_until(lambda: int(machine.show(AGENT, "NRestarts")) > before, 20, "systemd starts it again")
-    wait_until(lambda: machine.show(AGENT, "ActiveState") == "active", 20, "it is at work again")
+    wait_until(lambda: int(machine.show(AGENT, "NRestarts")) > before, 90, "systemd starts it again")
+    wait_until(lambda: machine.show(AGENT, "ActiveState") == "active", 90, "it is at work again")
     assert machine.show(AGENT, "MainPID") != pid
-    assert "Watchdog timeout" in machine.run(f"journalctl -u {AGENT} -b --no-pager")
+    eventually(machine, f"journalctl -u {AGENT} -b --no-pager", "Watchdog timeout")
     machine.run(f"rm -r /etc/systemd/system/{AGENT}.d && systemctl daemon-reload && systemctl restart {AGENT}")
 
 
@@ -141,12 +149,11 @@ def test_a_reload_takes_over_a_right_file_and_refuses_a_wrong_one(node: tuple[Ma
         eventually(machine, f"journalctl -u {AGENT} --no-pager", "settings reloaded")
         machine.write("/etc/nodetriage/conf.d/test.toml", "[agent]\nheartbeats = 1\n")
         refused = machine.attempt("systemctl reload nodetriage-agent")
-        said = machine.run(f"journalctl -u {AGENT} --no-pager")
+        eventually(machine, f"journalctl -u {AGENT} --no-pager", "test.toml: agent.heartbeats: unknown key")
     finally:
         machine.run("rm /etc/nodetriage/conf.d/test.toml")
 
     assert refused.returncode != 0
-    assert "test.toml: agent.heartbeats: unknown key" in said
     assert (machine.show(AGENT, "ActiveState"), machine.show(AGENT, "MainPID")) == ("active", pid)
     machine.run("systemctl reload nodetriage-agent")
 
@@ -155,16 +162,16 @@ def test_it_starts_and_tells_of_a_mount_that_hangs(node: tuple[Machine, frozen.F
     machine, mount = node
     mount.freeze()
     try:
-        machine.run("systemctl restart nodetriage-agent", timeout_s=30)
-        said = eventually(machine, "nodetriage status", "/data/scratch: mount_hung", 25)
+        machine.run("systemctl restart nodetriage-agent")
+        said = eventually(machine, "nodetriage status", "/data/scratch: mount_hung", 90)
         # A worker that no signal ends is in the unit now, and must not keep it from being started again.
-        machine.run("systemctl restart nodetriage-agent", timeout_s=60)
+        machine.run("systemctl restart nodetriage-agent")
         assert machine.show(AGENT, "ActiveState") == "active"
     finally:
         mount.thaw_if_frozen()
 
     assert re.search(r"stack='\S+", said), said  # what the kernel says of it takes CAP_SYS_PTRACE
-    wait_until(lambda: "mount_hung" not in machine.attempt("nodetriage status").stdout, 30, "it answers again")
+    wait_until(lambda: "mount_hung" not in machine.attempt("nodetriage status").stdout, 90, "it answers again")
 
 
 def test_an_upgrade_keeps_settings_and_what_was_not_sent(

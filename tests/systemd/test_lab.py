@@ -11,7 +11,7 @@ from machine import Machine, eventually
 from package_build import install
 from slurm_cluster import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]  # whoever comes first waits for the packages
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]  # whoever comes first waits for the packages
 
 CONTROLLER = "nodetriage-controller.service"
 XID_79 = "NVRM: Xid (PCI:0000:3a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -81,25 +81,23 @@ def test_a_fault_on_one_node_drains_it_and_requeues_its_job_through_the_installe
     for machine in lab.machines.values():
         machine.write("/etc/nodetriage/agent.toml", AGENT_TOML)
         machine.run("systemctl restart nodetriage-agent")
-    wait_until(lambda: connected(head) == ["n1 munge", "n2 munge", "n3 munge"], 30, "all agents are known by munge")
+    wait_until(lambda: connected(head) == ["n1 munge", "n2 munge", "n3 munge"], 90, "all agents are known by munge")
     script = "touch /run/job-began; sleep 600"
     number = head.run(f"sbatch --parsable -w n2 --chdir=/ -o /dev/null --wrap '{script}'").strip()
     # RUNNING alone would say too little: with the prolog still at work, the fault would rightly be its to refuse.
-    wait_until(lambda: sick.attempt("test -e /run/job-began").returncode == 0, 30, "the prolog let the job in")
+    wait_until(lambda: sick.attempt("test -e /run/job-began").returncode == 0, 90, "the prolog let the job in")
 
     lab.kernel_logs["n2"].write(XID_79)
 
-    wait_until(lambda: lab.states()["n2"] == "drained", 30, "n2 is drained")
-    wait_until(lambda: job(head, number)["Restarts"] == "1", 30, "the job is requeued")
+    wait_until(lambda: lab.states()["n2"] == "drained", 90, "n2 is drained")
+    wait_until(lambda: job(head, number)["Restarts"] == "1", 90, "the job is requeued")
     assert lab.states() == {"n1": "idle", "n2": "drained", "n3": "idle"}
     assert job(head, number)["JobState"] == "PENDING"
     assert "nodetriage: gpu_off_bus 0000:3a:00.0" in head.run("scontrol show node n2")
     assert "gpu_off_bus" in sick.attempt("nodetriage status").stdout
-    figures = head.run(
-        "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:7444\").read().decode())'"
-    )
-    assert 'nodetriage_actions{kind="drain",status="done"} 1.0' in figures
-    assert "nodetriage_agents_connected 3.0" in figures
+    figures = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:7444\").read().decode())'"
+    eventually(head, figures, 'nodetriage_actions{kind="drain",status="done"} 1.0')
+    eventually(head, figures, "nodetriage_agents_connected 3.0")
 
 
 def test_an_upgraded_controller_has_its_history_and_a_purged_one_leaves_nothing(
