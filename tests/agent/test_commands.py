@@ -1,8 +1,6 @@
 """Child programs: real ones, short ones, stubborn ones."""
 
 import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -128,18 +126,6 @@ def test_many_runs_leave_no_open_file_behind() -> None:
             commands.run(("sleep", "600"), 0.001)
 
     assert open_files() - before == set()
-
-
-def test_a_worker_that_is_killed_takes_its_program_with_it(tmp_path: Path) -> None:
-    argv = script(tmp_path, f"echo $$ >{tmp_path}/partial; mv {tmp_path}/partial {tmp_path}/pid; exec sleep 600")
-    program = f"from nodetriage.agent import commands; commands.run({argv!r}, 600)"
-    worker = subprocess.Popen([sys.executable, "-c", program])
-    wait_until((tmp_path / "pid").exists, ENOUGH_S, "the program runs")
-
-    worker.kill()
-    worker.wait(60)
-
-    wait_until_gone(int((tmp_path / "pid").read_text()))
 
 
 def wait_until_gone(pid: int) -> None:

@@ -5,11 +5,12 @@ import json
 import os
 import shutil
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 from nodetriage.agent.host import PCI_DEVICES as PCI
-from nodetriage.agent.host import Host
+from nodetriage.agent.host import Host, read_whole
 from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program, Unavailable
 from nodetriage.checks.settings import ConfigError
 
@@ -139,12 +140,15 @@ def test_pci_devices_come_from_uevent_or_from_single_files(tmp_path: Path) -> No
     assert [host.pci_driver(device) for device in host.pci_devices()] == ["mlx5_core", "nvidia", None]
 
 
-def test_a_pci_device_is_asked_once_and_again_when_its_entry_was_made_anew(tmp_path: Path) -> None:
+def test_a_pci_device_is_asked_until_it_tells_twice_the_same_and_again_when_its_entry_was_made_anew(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
     for address in ("0000:1b:00.0", "0000:1c:00.0"):
         _add_device(tmp_path, address, "10DE:2330")
     host = Host(tmp_path, announce=asked.append)
     first = host.pci_devices()
+    assert host.for_check(CHECK).pci_devices() == first
     asked.clear()
     assert host.for_check(CHECK).pci_devices() == first
     assert asked == [f"list {PCI}"]
@@ -155,6 +159,27 @@ def test_a_pci_device_is_asked_once_and_again_when_its_entry_was_made_anew(tmp_p
     _add_device(tmp_path, "0000:1b:00.0", "10DE:2331")
     assert [(d.address, d.device) for d in host.pci_devices()] == [("0000:1b:00.0", 0x2331), ("0000:1c:00.0", 0x2330)]
     assert host.pci_devices()[0].folder == "/sys/devices/0000:1b:00.0"
+
+
+def test_what_a_new_device_tells_before_it_is_complete_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/infiniband/mlx5_0/ports").mkdir(parents=True)
+    host = Host(tmp_path)
+    assert host.entries("/sys/class/infiniband", _ports) == {"mlx5_0": ()}
+    (tmp_path / "sys/class/infiniband/mlx5_0/ports/1").mkdir()
+    for _ in range(3):
+        assert host.entries("/sys/class/infiniband", _ports) == {"mlx5_0": ("1",)}
+
+
+def _ports(host: Any, hca: PurePosixPath) -> tuple[str, ...]:
+    return tuple(path.name for path in host.glob(f"{hca}/ports/*"))
+
+
+def test_files_of_sysfs_are_read_whole_whatever_their_size() -> None:
+    one_line, many_pages = Path("/sys/kernel/fscaps"), Path("/sys/kernel/btf/vmlinux")
+
+    assert read_whole(str(one_line)) == one_line.read_bytes() != b""
+    if many_pages.exists():  # a kernel that describes its types
+        assert read_whole(str(many_pages)) == many_pages.read_bytes()
 
 
 def _add_device(root: Path, address: str, pci_id: str) -> None:

@@ -238,6 +238,24 @@ def test_a_worker_that_is_killed_from_outside_is_replaced(trial: Path) -> None:
     with_workers(body)
 
 
+def test_a_worker_that_is_killed_takes_its_program_with_it(trial: Path) -> None:
+    from trial_checks import WORD
+
+    (trial / "word").write_text("program")
+
+    async def body(workers: Workers, _: list[str]) -> None:
+        run = asyncio.create_task(workers.run(WORD))
+        await until((trial / "pid").exists)
+        program = int((trial / "pid").read_text())
+        os.kill(workers.pids["system"], signal.SIGKILL)
+        assert (await run).outcome is Outcome.BROKEN
+        await until(lambda: not Path(f"/proc/{program}").exists())
+        (trial / "word").write_text("ok")
+        assert (await workers.run(WORD)).outcome is Outcome.OK
+
+    with_workers(body)
+
+
 def test_the_fork_server_may_be_killed_too(trial: Path) -> None:
     from trial_checks import WORD
 

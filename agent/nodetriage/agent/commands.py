@@ -1,16 +1,15 @@
 """The only user of child programs: bounded in time and output, and never waiting for one that cannot die.
 
 `subprocess.run(timeout=)` waits without limit after its kill; a child in uninterruptible sleep then takes its parent
-with it. Here such a child is abandoned after KILL_WAIT_S and counted.
+with it. Here such a child is abandoned after KILL_WAIT_S and counted. A worker's child that outlives it falls to the
+fork server, which kills it.
 """
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +20,6 @@ KILL_WAIT_S = 0.5
 OUTPUT_LIMIT_BYTES = 16 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"LC_ALL": "C", "PATH": PATH}
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)  # here, not in the child: after a fork nothing may be loaded
 
 _abandoned: list["subprocess.Popen[bytes]"] = []
 
@@ -52,8 +48,7 @@ def run(
             env=ENVIRONMENT,
             cwd="/",
             start_new_session=True,
-            # Code between fork and exec is safe in a process with one thread, as workers are; elsewhere it is left out.
-            preexec_fn=_die_with_parent if threading.active_count() == 1 else None,
+            # No preexec_fn: with one, each start copies this process's page tables, three times the cost of it all.
         )
     except FileNotFoundError:
         raise Unavailable(f"{argv[0]}: not installed") from None
@@ -75,11 +70,6 @@ def run(
 
 def _is_installed(program: str) -> bool:
     return any(Path(folder, program).exists() for folder in PATH.split(":"))
-
-
-def _die_with_parent() -> None:
-    """prctl(2): a worker that is killed takes its program with it."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _converse(

@@ -37,7 +37,7 @@ from nodetriage.service.notify import Notify
 from nodetriage.v1 import health_pb2 as pb
 
 CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
-TICK_S = 30.0
+TICK_S = 60.0  # the moments at which checks run too
 SAVE_S = 300.0  # how old what is kept may be, where nothing changed
 SUMMARY_S = 300.0
 STOP_LIMIT_S = 2.0  # for the last commit

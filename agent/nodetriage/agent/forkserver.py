@@ -7,8 +7,11 @@ root file system cannot stop a worker from being replaced. Started by children.p
     agent -> "CLASS", fds: channel, doing page        a worker is wanted
     here  -> "started PID", fd: pidfd                 the answer
     here  -> "ended PID STATUS"                       as waitpid(2) gives it
+
+A program that a worker had started falls to this process when the worker dies, and is killed.
 """
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -16,6 +19,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 from nodetriage.agent import memory, worker
@@ -23,6 +27,7 @@ from nodetriage.checks.model import Check
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,11 +40,18 @@ def main(argv: list[str]) -> int:
     importlib.import_module("nodetriage.agent.nvml")  # 3 MB that the worker of the GPUs would have for itself
     agent = socket.socket(fileno=0)
     _libc.prctl(PR_SET_NAME, b"nodetriage-fork", 0, 0, 0)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    workers: set[int] = set()
     memory.settle()
     gc.disable()
 
     def reap(_signal: int, _frame: object) -> None:
-        for pid, status in _ended():
+        ended = _ended()
+        workers.difference_update(pid for pid, _ in ended)
+        for orphan in _children() - workers:  # before the agent hears: it may end this process next
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(orphan, signal.SIGKILL)
+        for pid, status in ended:
             agent.send(f"ended {pid} {status}".encode())
 
     signal.signal(signal.SIGCHLD, reap)
@@ -47,7 +59,7 @@ def main(argv: list[str]) -> int:
         message, fds, _flags, _address = socket.recv_fds(agent, 256, 2)
         if not message:
             return 0  # the agent is gone; PR_SET_PDEATHSIG takes the workers
-        _fork(agent, message.decode(), fds, checks)
+        _fork(agent, message.decode(), fds, checks, workers)
 
 
 def die_with(parent: int) -> None:
@@ -55,6 +67,14 @@ def die_with(parent: int) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
+
+
+def _children() -> set[int]:
+    """proc_tid_children(5); none where the kernel is built without it: an orphan then ends by itself."""
+    try:
+        return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+    except FileNotFoundError:
+        return set()
 
 
 def _ended() -> list[tuple[int, int]]:
@@ -69,13 +89,16 @@ def _ended() -> list[tuple[int, int]]:
         ended.append((pid, status))
 
 
-def _fork(agent: socket.socket, device_class: str, fds: list[int], checks: tuple[Check[Any, Any], ...]) -> None:
+def _fork(
+    agent: socket.socket, device_class: str, fds: list[int], checks: tuple[Check[Any, Any], ...], workers: set[int]
+) -> None:
     here = os.getpid()
     # No SIGCHLD before the pidfd is open: a reaped process has none.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     pid = os.fork()
     if pid == 0:
         _become_worker(agent, here, device_class, fds, checks)
+    workers.add(pid)
     pidfd = os.pidfd_open(pid)
     try:
         socket.send_fds(agent, [f"started {pid}".encode()], [pidfd])

@@ -6,19 +6,31 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from nodetriage.agent.running import Running
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
 
 Announce = Callable[[str], None]
+T = TypeVar("T")
 
 FILE_LIMIT_BYTES = 64 << 20  # nothing that a check reads is near this; a runaway file must not eat the node's memory
 PCI_DEVICES = "/sys/bus/pci/devices"
+_SYSFS_BYTES = 4096  # a page: as much as a file of sysfs tells in one read (Documentation/filesystems/sysfs.rst)
 LINKS_LIMIT = 40  # as the kernel's own limit for one path
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of an entry of a folder. `sure`: told twice the same, as one that is new may not be complete."""
+
+    mark: int
+    told: Any
+    sure: bool = False
 
 
 class Machine(Protocol):
@@ -70,7 +82,7 @@ class Host:
         self._pattern = pattern
         self._left_alone: dict[str, None] = {}
         self._refused: dict[str, OSError] = {}  # one for all that for_check gives
-        self._pci: dict[str, tuple[int, PciDevice]] = {}  # likewise; by name, each with its mark
+        self._entries: dict[tuple[str, Callable[..., Any]], dict[str, _Entry]] = {}  # likewise; by folder, by name
 
     def for_check(self, check: Check[Any, Any], records: tuple[KernelRecord, ...] | None = None) -> "Host":
         """The same machine, with the kernel records that are this check's. Costs a microsecond."""
@@ -159,20 +171,28 @@ class Host:
         self._announce(f"statvfs {path}")
         return self._machine.statvfs(str(path))
 
-    def pci_devices(self) -> tuple[PciDevice, ...]:
-        self._announce(f"list {PCI_DEVICES}")
+    def entries(self, folder: str, describe: Callable[[Any, PurePosixPath], T]) -> dict[str, T]:
+        self._announce(f"list {folder}")
         try:
-            marks = self._machine.marks(PCI_DEVICES)
+            marks = self._machine.marks(folder)
         except OSError as error:
             if error.errno in _ABSENT:
-                return ()
-            raise _about(PCI_DEVICES, error) from None
-        for name in self._pci.keys() - marks.keys():
-            del self._pci[name]
+                return {}
+            raise _about(folder, error) from None
+        known = self._entries.setdefault((folder, describe), {})
+        for name in known.keys() - marks.keys():
+            del known[name]
         for name, mark in marks.items():
-            if name not in self._pci or self._pci[name][0] != mark:
-                self._pci[name] = mark, self._pci_device(PurePosixPath(PCI_DEVICES, name))
-        return tuple(sorted((device for _, device in self._pci.values()), key=lambda device: device.address))
+            before = known.get(name)
+            if before is None or before.mark != mark:
+                known[name] = _Entry(mark, describe(self, PurePosixPath(folder, name)))
+            elif not before.sure:
+                told = describe(self, PurePosixPath(folder, name))
+                known[name] = _Entry(mark, told, sure=told == before.told)
+        return {name: known[name].told for name in sorted(known)}
+
+    def pci_devices(self) -> tuple[PciDevice, ...]:
+        return tuple(sorted(self.entries(PCI_DEVICES, Host._pci_device).values(), key=lambda device: device.address))
 
     def _pci_device(self, path: PurePosixPath) -> PciDevice:
         """From `uevent`, which has all in one read; from the single files where a tree has no such file."""
@@ -253,6 +273,8 @@ def read_whole(path: str) -> bytes:
         while chunk := os.read(fd, 65536):
             chunks.append(chunk)
             size += len(chunk)
+            if len(chunk) < _SYSFS_BYTES and path.startswith("/sys/"):
+                break  # half of the calls saved: what is shorter is whole
             if size > FILE_LIMIT_BYTES:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nodetriage.checks.ib_port import Place, pci_of, places
+from nodetriage.checks.ib_port import Place, places
 from nodetriage.checks.model import Host
 from nodetriage.checks.sysfs import count_if_answered, told
 
@@ -41,7 +41,7 @@ def read_counters(host: Host) -> tuple[Counters, ...]:
 
 
 def _read_port(host: Host, place: Place, at_s: float) -> Counters:
-    name, pci = place.name, pci_of(host, place.device)
+    name, pci = place.name, place.pci
     try:
         if place.link_layer(host) == "Ethernet":
             paths = {c: [str(p) for p in host.glob(f"{place.device}/net/*/statistics/{c}")] for c in _ETHERNET}

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from nodetriage.checks.model import Host
 from nodetriage.checks.sysfs import count_if_answered
@@ -43,32 +44,47 @@ def read_ports(host: Host) -> tuple[Port, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a port is looked at."""
+    """Where a port is looked at, and what it is for as long as its HCA is there."""
 
     name: str  # HCA/port
     folder: str
     device: str  # of its HCA
+    pci: str
+    known_layer: str = ""  # "" where it could not be read
 
     def link_layer(self, host: Host) -> str:
-        """Raises OSError."""
-        try:
-            return host.text(f"{self.folder}/link_layer")
-        except FileNotFoundError:
-            return "InfiniBand"
+        """InfiniBand or Ethernet. Raises OSError."""
+        return self.known_layer or _link_layer(host, self.folder)
 
 
 def places(host: Host) -> tuple[Place, ...]:
     """Of the ports of physical functions, by name. Raises OSError."""
-    found = []
-    for hca in host.glob("/sys/class/infiniband/*"):
-        device = f"{hca}/device"
-        if not host.exists(f"{device}/physfn"):
-            found += [Place(f"{hca.name}/{p.name}", str(p), device) for p in host.glob(f"{hca}/ports/*")]
+    return tuple(place for hca in host.entries("/sys/class/infiniband", _places_of).values() for place in hca)
+
+
+def _places_of(host: Host, hca: PurePosixPath) -> tuple[Place, ...]:
+    device = f"{hca}/device"
+    if host.exists(f"{device}/physfn"):
+        return ()
+    pci, found = pci_of(host, device), []
+    for folder in host.glob(f"{hca}/ports/*"):
+        try:
+            layer = _link_layer(host, str(folder))
+        except OSError:  # the check that reads this port tells of it
+            layer = ""
+        found.append(Place(f"{hca.name}/{folder.name}", str(folder), device, pci, layer))
     return tuple(found)
 
 
+def _link_layer(host: Host, folder: str) -> str:
+    try:
+        return host.text(f"{folder}/link_layer")
+    except FileNotFoundError:
+        return "InfiniBand"
+
+
 def _read_port(host: Host, place: Place, at_s: float) -> Port:
-    name, path, pci = place.name, place.folder, pci_of(host, place.device)
+    name, path, pci = place.name, place.folder, place.pci
     try:
         state, phys_state = _named(host, f"{path}/state"), _named(host, f"{path}/phys_state")
         rate_gbps, width, speed = _rate(host, f"{path}/rate")

@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
 P = TypeVar("P")
+T = TypeVar("T")
 
 Scalar = str | int | float | bool
 
@@ -204,8 +205,16 @@ class Host(Protocol):
 
     def statvfs(self, path: str | PurePosixPath) -> FsSpace: ...
 
+    def entries(self, folder: str, describe: Callable[["Host", PurePosixPath], T]) -> Mapping[str, T]:
+        """What `describe` tells of each entry of a folder of devices, by name; for what a device does not change.
+
+        Asked until told twice the same, and again when the entry was made anew, as one is that came back. Empty where
+        there is no such folder. `describe` is a function of a module: it is what the answers are remembered by.
+        """
+        ...
+
     def pci_devices(self) -> tuple[PciDevice, ...]:
-        """By address. What is known of a device is asked once: it is another one when its entry was made anew."""
+        """By address; from `entries`."""
         ...
 
     def pci_driver(self, device: PciDevice) -> str | None:

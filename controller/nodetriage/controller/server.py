@@ -40,7 +40,7 @@ SERVICE = health_pb2.DESCRIPTOR.services_by_name["NodeHealth"].full_name
 
 _FIRST_WORDS_S = 1.0  # of a client that is to be refused
 _LAST_WORDS_S = 5.0  # for an agent that does not read, before its stream is given up
-_CAUSE_S = 0.5  # core may say that reading is over before it says that the stream was broken off
+_CAUSE_S = 0.1  # core may say that reading is over before it says that the stream was broken off
 
 M = TypeVar("M", bound=Message)
 

@@ -40,6 +40,9 @@ def read_word(host: Host) -> Word:
         os._exit(7)
     if word == "spin":
         time.sleep(3600)
+    if word == "program":
+        script = f"echo $$ >{folder()}/partial; mv {folder()}/partial {folder()}/pid; exec sleep 600"
+        host.run(("sh", "-c", script), 3600)
     if word == "print":
         print("a library prints", flush=True)
     return Word(word, tuple(sorted(fd.name for fd in Path("/proc/self/fd").iterdir())) if word == "fds" else ())
