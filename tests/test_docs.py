@@ -43,7 +43,7 @@ def test_every_check_says_where_and_how_often_it_runs(check) -> None:
 
     assert line, f"docs/checks.md does not begin the section {check.name} with worker and period"
     assert line[1].startswith(f"worker `{check.worker}` · every {check.every_s:g} s")
-    assert ("at once" in line[1]) == bool(check.kernel_pattern or check.wakes_on)
+    assert ("at once" in line[1]) == bool(check.kernel_pattern or check.kernel_wakes or check.wakes_on)
     assert ("two runs must agree" in line[1]) == (check.raise_after == 2)
     assert "in the prolog" in line[1] or not check.in_prolog
 

@@ -1,5 +1,6 @@
 """Kernel records between the log and the checks: none twice, none missed, none for ever."""
 
+import dataclasses
 from typing import Any
 
 from hypothesis import given
@@ -34,6 +35,16 @@ def test_a_record_wakes_the_checks_whose_pattern_it_matches() -> None:
     assert inbox.offer(record(3, "usb 1-1: new device")) == ()
     assert seqs(inbox.take("gpu_xid")) == [1]
     assert inbox.take("quiet") == ()
+
+
+def test_a_record_that_only_wakes_a_check_is_not_its_to_judge_and_wakes_it_once() -> None:
+    woken = dataclasses.replace(check("gpu_lost", None), kernel_wakes="Xid 79")
+    inbox = Inbox((*CHECKS, woken), Position("b"))
+    assert inbox.offer(record(1)) == ("gpu_lost", "gpu_xid")
+    assert inbox.take("gpu_lost") == ()
+    assert not inbox.waiting("gpu_lost")
+    after = Inbox((*CHECKS, woken), inbox.position)
+    assert after.offer(record(1)) == ("gpu_xid",)  # which has not judged it yet
 
 
 def test_a_check_is_waiting_from_the_record_until_it_is_judged() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodetriage.agent.rounds import CONFIRM_S, until_again_s
+from nodetriage.agent.rounds import CONFIRM_S, RETRY_S, until_again_s
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import CheckVerdict, Verdict, advance
 from nodetriage.checks import ALL
@@ -22,10 +22,15 @@ def after(*runs: tuple[Finding, ...]) -> CheckVerdict:
 
 
 def test_a_finding_that_a_second_run_must_show_is_looked_for_before_the_period_is_over() -> None:
-    assert until_again_s(after((GONE,)), due_s=290) == CONFIRM_S < GPU_LOST.every_s
-    assert until_again_s(after((GONE,)), due_s=7) == 7
+    assert until_again_s(after((GONE,)), due_s=290, behind=False) == CONFIRM_S < GPU_LOST.every_s
+    assert until_again_s(after((GONE,)), due_s=7, behind=False) == 7
+
+
+def test_a_check_that_could_not_judge_its_lines_tries_again_soon() -> None:
+    assert until_again_s(after(()), due_s=290, behind=True) == RETRY_S
+    assert until_again_s(after((GONE,)), due_s=290, behind=True) == RETRY_S
 
 
 @pytest.mark.parametrize("runs", [((),), ((GONE,), (GONE,)), ((GONE,), ())], ids=["none", "confirmed", "not confirmed"])
 def test_else_a_check_is_run_again_when_it_is_due(runs: tuple[tuple[Finding, ...], ...]) -> None:
-    assert until_again_s(after(*runs), due_s=290) == 290
+    assert until_again_s(after(*runs), due_s=290, behind=False) == 290

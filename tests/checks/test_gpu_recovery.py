@@ -56,6 +56,6 @@ def test_a_driver_without_the_field_is_skipped_and_never_well(tmp_path: Path) ->
 def test_the_state_is_looked_at_when_the_driver_logs_that_it_changed() -> None:
     line = "NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x1 (PF FLR) to 0x0 (None)"
 
-    assert CHECK.kernel_pattern
-    assert re.search(CHECK.kernel_pattern, line)
-    assert not re.search(CHECK.kernel_pattern, line.replace("154,", "1540,"))
+    assert CHECK.kernel_wakes
+    assert re.search(CHECK.kernel_wakes, line)
+    assert not re.search(CHECK.kernel_wakes, line.replace("154,", "1540,"))

@@ -61,11 +61,11 @@ def test_a_gpu_that_cannot_remap_or_does_not_answer_is_left_out(tmp_path: Path) 
 
 @pytest.mark.parametrize(("code", "wakes"), [(63, True), (64, True), (163, False), (6, False), (631, False)])
 def test_the_driver_s_word_on_a_row_wakes_the_check(code: int, wakes: bool) -> None:
-    assert CHECK.kernel_pattern
+    assert CHECK.kernel_wakes
 
     line = f"NVRM: Xid (PCI:0000:0f:00): {code}, pid=1, Row Remapper: New row marked for remapping"
 
-    assert bool(re.search(CHECK.kernel_pattern, line)) is wakes
+    assert bool(re.search(CHECK.kernel_wakes, line)) is wakes
 
 
 def test_where_no_gpu_can_remap_the_check_is_skipped(tmp_path: Path) -> None:

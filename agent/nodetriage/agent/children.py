@@ -20,7 +20,8 @@ class StartFailed(Exception):
 
 
 class Child:
-    """One worker process. `ended` is set by the kernel's word (pidfd), never by waiting."""
+    """One worker process. `ended` is set by the kernel's word (pidfd), never by waiting; `told` once the fork server
+    has said how it ended, or never will."""
 
     def __init__(
         self, pid: int, pidfd: int, doing: worker.Doing, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -30,7 +31,8 @@ class Child:
         self.reader = reader
         self.writer = writer
         self.ended = asyncio.Event()
-        self.status: int | None = None  # as waitpid(2) gives it, once the fork server has told
+        self.told = asyncio.Event()
+        self.status: int | None = None  # as waitpid(2) gives it
         self._pidfd = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._end)
 
@@ -114,6 +116,9 @@ class ForkServer:
             os.kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, os.WNOHANG)
+        for child in self._children.values():
+            child.told.set()
+        self._children.clear()
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -157,3 +162,4 @@ class ForkServer:
                 waiting.set_result((int(words[1]), fds[0]))
         elif child := self._children.pop(int(words[1]), None):
             child.status = int(words[2])
+            child.told.set()

@@ -21,6 +21,7 @@ from nodetriage.agent.worker import Reply, Request, Setup
 from nodetriage.checks.model import Check, KernelRecord, Outcome
 
 KILL_LIMIT_S = 0.5  # a process that has not died by then is in the kernel's hands
+TELL_LIMIT_S = 5.0  # for the fork server to tell how a process ended that has ended
 BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # before the next start, by failures in a row
 
 Records = tuple[KernelRecord, ...] | None  # None: the worker reads the log itself
@@ -112,7 +113,7 @@ class DeviceClass:
         except StartFailed as error:
             self._back_off()
             run = self._given.popleft()
-            run.end(Result(run.check.name, Outcome.BROKEN, why=str(error)))
+            run.end(Result(run.check.name, Outcome.BROKEN, why=str(error), ran=False))
         except (OSError, EOFError, ValueError, msgspec.MsgspecError) as error:
             await self._crashed(error)
 
@@ -123,7 +124,7 @@ class DeviceClass:
         if (wait_s := self._not_before_s - time.monotonic()) <= 0:
             return None
         why = f"the {self.name} worker failed {self._failures} times in a row; it starts again in {wait_s:.0f} s"
-        return lambda check: Result(check.name, Outcome.BROKEN, why=why)
+        return lambda check: Result(check.name, Outcome.BROKEN, why=why, ran=False)
 
     async def _living(self) -> Child:
         if self.child is None:
@@ -143,18 +144,20 @@ class DeviceClass:
     async def _hear(self, child: Child, since_s: float) -> None:
         """The next answer. Raises TimeoutError once the run that is under way has taken longer than it may."""
         loop = asyncio.get_running_loop()
-        limit_s = since_s + self._given[0].check.timeout_s
+        # Answers to the first may wait in the worker while it hangs in a later one, which has a limit of its own.
+        look_s = min(run.check.timeout_s for run in self._given)
+        limit_s = since_s + look_s
         while True:
             try:
                 async with asyncio.timeout_at(loop.time() + limit_s - time.monotonic()):
                     line = await child.reader.readline()
                 break
             except TimeoutError:
-                # Answers to the first may wait in the worker while it runs a later one.
                 run, began_s = self._under_way(child)
-                limit_s = began_s + run.check.timeout_s
-                if limit_s <= time.monotonic():
+                ends_s = (began_s or since_s) + run.check.timeout_s
+                if ends_s <= time.monotonic():
                     raise
+                limit_s = min(ends_s, time.monotonic() + look_s)
         if not line.endswith(b"\n"):
             raise EOFError("no answer")
         reply = self._replies.decode(line)
@@ -210,11 +213,8 @@ class DeviceClass:
         doing = child.doing.text()
         run, _ = self._under_way(child)
         self._end_worker(child, run)
-        await within(child.ended.wait(), KILL_LIMIT_S)
-        for _ in range(10):  # the status comes by another way than the end itself
-            if child.status is not None:
-                break
-            await asyncio.sleep(0.01)
+        if await within(child.ended.wait(), KILL_LIMIT_S):
+            await within(child.told.wait(), TELL_LIMIT_S)
         child.forget()
         how = child.how_it_ended() if isinstance(error, (EOFError, OSError)) else f"answered nonsense ({error})"
         why = f"the {self.name} worker {how} while at: {doing}"
@@ -224,7 +224,7 @@ class DeviceClass:
         assert self.abandoned is not None
         behind = self.abandoned
         why = f"not looked: the {self.name} worker (pid {behind.pid}) hangs in {behind.check} at: {behind.doing}"
-        return Result(check.name, Outcome.HUNG, why=why)
+        return Result(check.name, Outcome.HUNG, why=why, ran=False)
 
     def _back_off(self) -> None:
         wait_s = BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)]

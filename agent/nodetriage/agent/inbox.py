@@ -42,7 +42,7 @@ class _Tray:
 
 
 class Inbox:
-    """One tray of records for each check that has a kernel pattern."""
+    """One tray of records for each check that judges some; those that records only wake have none."""
 
     def __init__(self, checks: Iterable[Check[Any, Any]], position: Position) -> None:
         self._boot_id = position.boot_id
@@ -54,6 +54,8 @@ class Inbox:
     def use(self, checks: Iterable[Check[Any, Any]], position: Position | None = None) -> None:
         """Changes the set of checks (reload); what they have pending stays."""
         position = position or self.position
+        checks = tuple(checks)
+        self._wakes = {check.name: re.compile(check.kernel_wakes) for check in checks if check.kernel_wakes}
         old, self._trays = self._trays, {}
         for check in checks:
             if check.kernel_pattern is not None:
@@ -62,8 +64,11 @@ class Inbox:
                 tray.pattern = re.compile(check.kernel_pattern)
                 self._trays[check.name] = tray
         # One search for the lines that are nobody's, which is nearly all of them.
-        patterns = (tray.pattern.pattern for tray in self._trays.values())
-        self._any = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)") if _joinable(self._trays) else None
+        patterns = [
+            *(tray.pattern.pattern for tray in self._trays.values()),
+            *(p.pattern for p in self._wakes.values()),
+        ]
+        self._any = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)") if _joinable(patterns) else None
 
     @property
     def read_after(self) -> int | None:
@@ -78,10 +83,11 @@ class Inbox:
 
     def offer(self, record: KernelRecord) -> tuple[str, ...]:
         """Takes a record in; the names of the checks that it wakes."""
+        is_new = record.seq > self._scanned
         self._scanned = max(self._scanned, record.seq)
         if self._any is not None and not self._any.search(record.text):
             return ()
-        woken = []
+        woken = [name for name, pattern in self._wakes.items() if is_new and pattern.search(record.text)]
         for name, tray in self._trays.items():
             if record.seq > tray.done and tray.pattern.search(record.text):
                 tray.pending.append(record)
@@ -133,6 +139,6 @@ class Inbox:
             del tray.pending[:over]
 
 
-def _joinable(trays: dict[str, _Tray]) -> bool:
+def _joinable(patterns: Iterable[str]) -> bool:
     """Patterns with numbered back references or inline flags mean something else when joined."""
-    return not any(re.search(r"\\[1-9]|\(\?[aiLmsux-]|\(\?P", t.pattern.pattern) for t in trays.values())
+    return not any(re.search(r"\\[1-9]|\(\?[aiLmsux-]|\(\?P", pattern) for pattern in patterns)

@@ -17,6 +17,7 @@ from nodetriage.checks.model import Check, Outcome
 from nodetriage.service.crashpoint import passing
 
 CONFIRM_S = 60.0  # a finding that several runs must show is looked for again after this, or its period if shorter
+RETRY_S = 5.0  # a check that could not judge the lines that it was given
 RESTART_S = 1.0  # a check that is woken without end still leaves its class time for the others
 
 
@@ -150,7 +151,7 @@ class Rounds:
         self.runs += 1
         if self._inbox:
             if result.outcome in (Outcome.HUNG, Outcome.BROKEN):
-                self._inbox.not_judged(name, blame=result.outcome is Outcome.BROKEN)
+                self._inbox.not_judged(name, blame=result.outcome is Outcome.BROKEN and result.ran)
             else:
                 self._inbox.judged(name)
         if result.memory is not None:
@@ -170,11 +171,13 @@ class Rounds:
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)
-            wait_s = until_again_s(self.verdict.checks[name], self._cadence.until_next_s(check.every_s))
+            behind = self._inbox is not None and self._inbox.waiting(name)
+            wait_s = until_again_s(self.verdict.checks[name], self._cadence.until_next_s(check.every_s), behind)
             if wake.is_set():
                 await asyncio.sleep(max(0.0, min(RESTART_S, check.every_s) - (time.monotonic() - started_s)))
 
 
-def until_again_s(known: CheckVerdict, due_s: float) -> float:
-    """How long until the check's next run, which is due in `due_s`: what a run must confirm is not left so long."""
-    return min(due_s, CONFIRM_S) if known.rising else due_s
+def until_again_s(known: CheckVerdict, due_s: float, behind: bool) -> float:
+    """How long until the check's next run, which is due in `due_s`: neither what a run must confirm nor lines that are
+    not judged (`behind`) are left so long."""
+    return min(due_s, RETRY_S if behind else due_s, CONFIRM_S if known.rising else due_s)

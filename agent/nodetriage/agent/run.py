@@ -13,7 +13,7 @@ class Result:
 
     `cleared` are (part, fault) pairs that are over; the verdict applies them before `findings`. `left_alone` are parts
     that were not looked at, though the run as a whole was: nothing that is held against them is cleared, and a run
-    that found nothing elsewhere is `skipped`, not `ok`.
+    that found nothing elsewhere is `skipped`, not `ok`. `ran`: False where there was no worker to run it.
     """
 
     check: str
@@ -24,6 +24,7 @@ class Result:
     memory: Any = None
     took_ms: float = 0.0
     left_alone: tuple[str, ...] = ()
+    ran: bool = True
 
 
 def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:

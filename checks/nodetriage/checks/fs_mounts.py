@@ -110,7 +110,7 @@ CHECK = Check(
     timeout_s=5,
     remember=remember,
     # A server that is away and a disk that fails change no mount: the kernel only says so.
-    kernel_pattern=(
+    kernel_wakes=(
         r"nfs: server \S+ not responding|Lustre\w*: .*[Cc]onnection to \S+ .*was lost|libceph: .* session lost"
         r"|EXT4-fs .*[Rr]emounting filesystem read-only|XFS .*[Ss]hut(?:ting)? ?down|BTRFS .*forced readonly"
     ),

@@ -113,5 +113,5 @@ CHECK = Check(
     timeout_s=10,
     remember=remember,
     clears=clears,
-    kernel_pattern=r"NVRM: Xid \([^)]*\): (48|92|94|95|140|17[12])\b",
+    kernel_wakes=r"NVRM: Xid \([^)]*\): (48|92|94|95|140|17[12])\b",
 )

@@ -103,6 +103,6 @@ CHECK = Check(
     worker="gpu",
     timeout_s=10,
     remember=remember,
-    kernel_pattern=r"NVRM: Xid \([^)]*\): (74|136|14[4-9]|150)\b|: SXid \(",
+    kernel_wakes=r"NVRM: Xid \([^)]*\): (74|136|14[4-9]|150)\b|: SXid \(",
     raise_after=2,  # right after boot links come up one by one
 )

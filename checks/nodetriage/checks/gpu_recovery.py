@@ -50,6 +50,6 @@ CHECK = Check(
     faults=("gpu_recovery_needed",),
     worker="gpu",
     timeout_s=10,
-    kernel_pattern=r"NVRM: Xid \([^)]*\): 154\b",
+    kernel_wakes=r"NVRM: Xid \([^)]*\): 154\b",
     in_prolog=True,
 )

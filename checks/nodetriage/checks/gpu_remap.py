@@ -61,6 +61,6 @@ CHECK = Check(
     faults=("gpu_remap_failed", "gpu_remap_pending", "gpu_remap_spares_low"),
     worker="gpu",
     timeout_s=10,
-    kernel_pattern=r"NVRM: Xid \([^)]*\): 6[34]\b",  # the driver says that it marked a row, or could not
+    kernel_wakes=r"NVRM: Xid \([^)]*\): 6[34]\b",  # the driver says that it marked a row, or could not
     in_prolog=True,
 )

@@ -58,5 +58,5 @@ CHECK = Check(
     faults=("gpu_page_retirement_pending", "gpu_pages_retired_many"),
     worker="gpu",
     timeout_s=10,
-    kernel_pattern=r"NVRM: Xid \([^)]*\): 6[34]\b",
+    kernel_wakes=r"NVRM: Xid \([^)]*\): 6[34]\b",
 )

@@ -287,7 +287,8 @@ class Check(Generic[R, P]):
     timeout_s: float = 5.0
     remember: Callable[[R | None, R], R] = latest
     clears: Callable[[R, R | None], Iterable[tuple[str, str]]] | None = None
-    kernel_pattern: str | None = None  # regex; kernel records that match are this check's, and wake it
+    kernel_pattern: str | None = None  # regex; kernel records that match are this check's to judge, and wake it
+    kernel_wakes: str | None = None  # regex; kernel records that match only wake it
     wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM"
     hung_fault: str = "check_hung"  # what it means when this check does not answer
     raise_after: int = 1  # consecutive runs that must show a finding before it counts

@@ -92,5 +92,5 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("pcie_fatal", "pcie_nonfatal", "pcie_correctable", "pcie_unreadable"),
-    kernel_pattern=r"\bAER: |PCIe Bus Error: ",  # what the kernel does not log it counts all the same
+    kernel_wakes=r"\bAER: |PCIe Bus Error: ",  # what the kernel does not log it counts all the same
 )

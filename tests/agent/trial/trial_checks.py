@@ -169,5 +169,6 @@ TWIN = Check(
     policy=Policy(),
     faults=("ib_link_down",),
     every_s=600.0,
+    timeout_s=ENOUGH_S,
 )
 ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS, TWIN)
