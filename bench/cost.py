@@ -1,20 +1,27 @@
 """What an agent costs a node: CPU seconds a day, PSS of all its processes, wake-ups, growth.
 
-    python bench/cost.py [--faster 100] [--seconds 66] [--idle-seconds 300] [--soak HOURS]
+    python bench/cost.py [--faster 100 3000] [--seconds 66] [--idle-seconds 300] [--soak HOURS]
 
 The agents run as on a live DGX H100: in a mount namespace of their own /sys is that of the recorded one, and
 tests/native stands in for NVIDIA's library, so what a driver takes for a call is not in the figures, nor what the
 programs do that checks start. The checks run at their shipped periods divided by `--faster`, and what that costs is
-scaled back. What an agent costs whose checks are not due (timers, kernel log, spool) is measured apart,
-and once more with a controller, to which it then also sends a heartbeat every 5 s; and what waking up costs here at
-all. Goals: 11 CPU seconds a day, 90 MB. `--soak 72` runs 72 simulated hours and compares memory before and after. The
-last line is one JSON object.
+scaled back: at a hundred times a process sleeps for 0.6 s where it would for a minute, at three thousand for 20 ms.
+What an agent costs whose checks are not due (timers, kernel log, spool) is measured apart, and once more with a
+controller, to which it then also sends a heartbeat every 5 s.
+
+Most of what a process costs that wakes, does little and sleeps again is memory that is cold by then. How cold is the
+machine's affair: on bare metal it is a matter of caches, on a virtual machine whose host takes idle pages away from it
+a hundred times as much. So the bench tells what a page costs after each of these pauses, and what an event loop does
+that wakes for nothing. Goals: 11 CPU seconds a day, 90 MB. `--soak 72` runs 72 simulated hours and compares memory
+before and after. The last line is one JSON object.
 """
 
 import argparse
 import asyncio
 import json
+import mmap
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -53,6 +60,7 @@ class Measured:
     def over(self, seconds: float) -> tuple[float, float]:
         """CPU seconds and wake-ups, a second."""
         pids = self.pids
+        time.sleep(0.5)  # it has just answered who they are
         cpu, woken, began = self.cpu_s(pids), _wake_ups(pids), time.monotonic()
         time.sleep(seconds)
         took = time.monotonic() - began
@@ -100,6 +108,26 @@ async def _wake(times: int, every_s: float) -> float:
     return (_cpu_ns(os.getpid()) - before) / 1e9 / times
 
 
+def page_us(pause_s: float, times: int = 8, pages: int = 2000) -> float:
+    """CPU microseconds to read one byte of a page of one's own that nobody has touched for so long."""
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    memory.write(b"x" * len(memory))
+
+    def touch() -> float:
+        before = _cpu_ns(os.getpid())
+        for place in range(0, len(memory), mmap.PAGESIZE):
+            memory[place]
+        return (_cpu_ns(os.getpid()) - before) / 1e3 / pages
+
+    warm = min(touch() for _ in range(times))
+    slept = []
+    for _ in range(times):
+        time.sleep(pause_s)
+        slept.append(touch())
+    return max(0.0, statistics.median(slept) - warm)
+
+
 def checking(folder: Path, faster: float, seconds: float) -> tuple[float, dict[str, float]]:
     """CPU seconds in a second of real time, and PSS by process."""
     measured = Measured(folder, faster)
@@ -123,43 +151,57 @@ def soak(folder: Path, faster: float, hours: float) -> tuple[dict[str, float], d
         measured.agent.close()
 
 
+def soaked(folder: Path, faster: float, hours: float) -> tuple[str, dict[str, float]]:
+    """What to say of a soak, and its figures."""
+    early, late, events = soak(folder / "soak", faster, hours)
+    totals = round(sum(early.values()), 2), round(sum(late.values()), 2)
+    lines = [f"{process:<11} {early.get(process, 0.0):6.1f} -> {mb:6.1f} MB" for process, mb in late.items()]
+    lines.append(f"PSS over {hours:g} simulated hours: {totals[0]} -> {totals[1]} MB; {events} events kept")
+    return "\n".join(lines), {"soak_h": hours, "early_mb": totals[0], "late_mb": totals[1]}
+
+
+def cost(folder: Path, factors: list[float], seconds: float, idle_s: float) -> tuple[str, dict[str, float]]:
+    """What to say of an agent's cost, and its figures."""
+    fleet = Fleet(folder, os.environ, settings='[scheduler]\nkind = "none"\n')
+    fleet.start_controller()
+    (alone, woken), (connected, woken_connected) = idle(folder, idle_s, fleet.address)
+    fleet.close()
+    lines = [f"idle, alone              {alone:6.1f} CPU s a day, {woken:.2f} wake-ups a second"]
+    lines += [f"idle, with a controller  {connected:6.1f} CPU s a day, {woken_connected:.2f} wake-ups a second"]
+    figures = {"alone_s": alone, "connected_s": connected, "alone_wakes_per_s": woken}
+    for faster in factors:
+        busy, pss = checking(folder / f"busy{faster:g}", faster, seconds)
+        checks, pause_s = (busy - alone / DAY_S) / faster * DAY_S, 60 / faster
+        page, wake_ms = page_us(pause_s), asyncio.run(_wake(10, pause_s)) * 1000
+        rounds = seconds * faster / 300
+        lines.append(
+            f"checks, {faster:g} times as often  {checks:6.1f} CPU s a day, from {rounds:.0f} rounds; "
+            f"after {pause_s:g} s a page costs {page:.2f} us here, a wake-up for nothing {wake_ms:.2f} ms"
+        )
+        figures |= {f"checks_x{faster:g}_s": checks, f"page_x{faster:g}_us": page, f"wake_x{faster:g}_ms": wake_ms}
+        figures["pss_mb"] = max(sum(pss.values()), figures.get("pss_mb", 0.0))
+        lines.append(
+            "PSS: " + ", ".join(f"{n} {mb:.1f}" for n, mb in pss.items()) + f"; in all {sum(pss.values()):.1f} MB"
+        )
+    return "\n".join(lines), figures
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="what an agent costs a node")
-    parser.add_argument("--faster", type=float, default=100.0, help="divide the checks' periods by this (100)")
-    parser.add_argument("--seconds", type=float, default=66.0, help="of each measurement (66: 22 rounds of 300 s)")
+    parser.add_argument("--faster", type=float, nargs="+", default=[100, 3000], help="divide periods by (100 3000)")
+    parser.add_argument("--seconds", type=float, default=66.0, help="of each measurement (66: 22 rounds at 100)")
     parser.add_argument("--idle-seconds", type=float, default=300.0, help="of the idle agents (300: all that recurs)")
     parser.add_argument("--soak", type=float, metavar="HOURS", help="simulated time in which memory may not grow")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cost-") as name:
-        folder, devnull = Path(name), os.open(os.devnull, os.O_WRONLY)
-        out = os.dup(1)
+        devnull, out = os.open(os.devnull, os.O_WRONLY), os.dup(1)
         os.dup2(devnull, 1)  # an agent that is closed prints its log
         if arguments.soak:
-            early, late, events = soak(folder / "soak", arguments.faster, arguments.soak)
-            os.dup2(out, 1)
-            for process, mb in late.items():
-                print(f"{process:<11} {early.get(process, 0.0):6.1f} -> {mb:6.1f} MB")
-            totals = round(sum(early.values()), 2), round(sum(late.values()), 2)
-            print(f"PSS over {arguments.soak:g} simulated hours: {totals[0]} -> {totals[1]} MB; {events} events kept")
-            print(json.dumps({"bench": "cost", "soak_h": arguments.soak, "early_mb": totals[0], "late_mb": totals[1]}))
-            return 0
-        busy, pss = checking(folder / "busy", arguments.faster, arguments.seconds)
-        fleet = Fleet(folder, os.environ, settings='[scheduler]\nkind = "none"\n')
-        fleet.start_controller()
-        (alone, woken), (connected, woken_connected) = idle(folder, arguments.idle_seconds, fleet.address)
-        fleet.close()
+            said, figures = soaked(Path(name), arguments.faster[0], arguments.soak)
+        else:
+            said, figures = cost(Path(name), arguments.faster, arguments.seconds, arguments.idle_seconds)
         os.dup2(out, 1)
-    wake_ms = asyncio.run(_wake(10, 1.0)) * 1000
-    checks = (busy - alone / DAY_S) / arguments.faster * DAY_S
-    rounds = arguments.seconds * arguments.faster / 300
-    print(f"checks, from {rounds:.0f} rounds    {checks:6.1f} CPU s a day")
-    print(f"idle, alone              {alone:6.1f} CPU s a day, {woken:.1f} wake-ups a second")
-    print(f"both                     {checks + alone:6.1f} CPU s a day")
-    print(f"idle, with a controller  {connected:6.1f} CPU s a day, {woken_connected:.1f} wake-ups a second")
-    print(f"a wake-up of an event loop that does nothing: {wake_ms:.2f} ms of CPU on this machine")
-    print("PSS: " + ", ".join(f"{n} {mb:.1f}" for n, mb in pss.items()) + f"; in all {sum(pss.values()):.1f} MB")
-    figures = {"checks_s": checks, "alone_s": alone, "checks_and_alone_s": checks + alone, "connected_s": connected}
-    figures |= {"pss_mb": sum(pss.values()), "wake_ms": wake_ms}
+    print(said)
     print(json.dumps({"bench": "cost", **{key: round(value, 2) for key, value in figures.items()}}))
     return 0
 
