@@ -38,10 +38,12 @@ class LiveAgent(Agent):
         self._library = build(folder / "nvml")
         for gpu in range(GPUS):
             (folder / f"gpus/gpu{gpu}").mkdir(parents=True)
-        # structlog loads rich, 3 MB, where it is there; in the package of the agent it is not.
+        # structlog loads rich, 3 MB, and msgspec typing_extensions, 7 MB, where they are there; in the package of the
+        # agent they are not.
         self._without = folder / "without"
         self._without.mkdir()
-        (self._without / "rich.py").write_text('raise ImportError("not in the package")\n')
+        for absent in ("rich", "typing_extensions"):
+            (self._without / f"{absent}.py").write_text('raise ImportError("not in the package")\n')
 
     def spawn(self, log: Path, die_at: str = "") -> Program:
         live = f"mount --bind {shlex.quote(f'{MACHINE}/sys')} /sys && exec {NODETRIAGE} agent --config {self.settings}"
