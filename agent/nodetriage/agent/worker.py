@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from nodetriage.agent import memory
 from nodetriage.agent.host import Host
 from nodetriage.agent.port_bytes import TRAFFIC
 from nodetriage.agent.run import Result, run
@@ -24,6 +25,7 @@ from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, lates
 from nodetriage.checks.settings import replace_from
 
 DOING_BYTES = 1024  # of the page in which a worker says what it is doing
+GIVE_BACK_AFTER = 500  # requests: some hours
 HOLD_S = 0.005  # how long an answer may wait for the next one
 READ_BYTES = 1 << 16
 _QUIET = (Outcome.OK, Outcome.SKIPPED)
@@ -111,7 +113,7 @@ def serve(channel: socket.socket, checks: Iterable[Check[Any, Any]], doing: Doin
     """Answers until the agent closes its end."""
     session = Session({check.name: check for check in (*checks, TRAFFIC)}, doing)
     incoming: msgspec.json.Decoder[Setup | Request] = msgspec.json.Decoder(Setup | Request)
-    rest = b""
+    rest, answered = b"", 0
     while data := channel.recv(READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
         held, held_s = b"", 0.0
@@ -131,6 +133,9 @@ def serve(channel: socket.socket, checks: Iterable[Check[Any, Any]], doing: Doin
                 held = b""
         doing.begin(0, "")
         channel.sendall(held)
+        if (answered := answered + len(lines)) >= GIVE_BACK_AFTER:
+            memory.give_back()
+            answered = 0
 
 
 class Session:
