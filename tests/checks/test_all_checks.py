@@ -169,3 +169,37 @@ def test_a_check_that_cannot_be_loaded_is_told_and_does_not_stop_ours(value: str
     assert len(troubles) == 1
     assert value in troubles[0]
     assert trouble in troubles[0]
+
+
+def installed(folder: Path, kind: str, points: str) -> Path:
+    """A folder as a package that was installed there leaves it."""
+    about = folder / f"their_checks-1.0.{kind}"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-checks\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(points)
+    module = "from dataclasses import replace\nfrom nodetriage.checks import fs_full\n"
+    (folder / "their_checks.py").write_text(f'{module}CHECK = replace(fs_full.CHECK, name="theirs")\n')
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["dist-info", "egg-info"])
+def test_a_check_of_an_installed_package_is_found(tmp_path: Path, kind: str) -> None:
+    theirs = installed(
+        tmp_path, kind, "[console_scripts]\nx = y:z\n\n[nodetriage.checks]\ntheirs = their_checks:CHECK\n"
+    )
+    script = "from nodetriage.checks import all_checks; print(all_checks()[0][-1].name)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(theirs)}, capture_output=True, text=True
+    )
+
+    assert (done.stdout, done.stderr) == ("theirs\n", "")
+
+
+def test_packages_without_checks_cost_no_look_at_all_packages(tmp_path: Path) -> None:
+    others = installed(tmp_path, "dist-info", "[console_scripts]\nnodetriage.checks = y:z\n")
+    script = "import sys; from nodetriage.checks import all_checks; all_checks(); print('email' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(others)}, capture_output=True, text=True
+    )
+
+    assert (done.stdout, done.stderr) == ("False\n", "")

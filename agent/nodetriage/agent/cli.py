@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from nodetriage.agent import cli_config, cli_profile, cli_slurm
+from nodetriage.service.version import VERSION
 
 if TYPE_CHECKING:
     from nodetriage.agent.config import AgentSettings
@@ -28,16 +29,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(BAD_CONFIGURATION, f"{self.prog}: {message}\n")
-
-
-class Version(argparse.Action):
-    """As argparse's own, but the package's metadata (15 ms) is read only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib import metadata
-
-        print(f"nodetriage {metadata.version('nodetriage')}")
-        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="nodetriage", description="Finds hardware and system faults on this node.")
-    parser.add_argument("--version", action=Version, nargs=0, help="say which version this is")
+    parser.add_argument(
+        "--version", action="version", version=f"nodetriage {VERSION}", help="say which version this is"
+    )
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser)
 
     def add(verb: Any, name: str, text: str, json_help: str = "") -> argparse.ArgumentParser:

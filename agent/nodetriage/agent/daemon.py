@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.settings import ConfigError
 from nodetriage.service import log
 from nodetriage.service.notify import Notify
+from nodetriage.service.version import VERSION
 from nodetriage.v1 import health_pb2 as pb
 
 CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
@@ -83,7 +83,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._reload = asyncio.Event()
         agent = settings.agent
-        self.node = Node(config.node_name(agent.node), self._boot_id, version("nodetriage"), settings.profile.name)
+        self.node = Node(config.node_name(agent.node), self._boot_id, VERSION, settings.profile.name)
         self._spool = Spool(
             agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._durable, self._judge_self
         )

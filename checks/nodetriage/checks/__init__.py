@@ -1,6 +1,8 @@
 """All checks: ours in an explicit tuple, other people's through the entry point group `nodetriage.checks`."""
 
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodetriage.checks import (
@@ -91,11 +93,7 @@ def all_checks(others: "Iterable[EntryPoint] | None" = None) -> tuple[tuple[Chec
     `others` stands in for the installed entry points in tests. A foreign check never replaces one of the same name.
     """
     checks, troubles = list(ALL), []
-    if others is None:
-        from importlib.metadata import entry_points  # here: it costs more than all the checks together
-
-        others = entry_points(group=GROUP)
-    for entry in others:
+    for entry in _installed() if others is None else others:
         try:
             found = entry.load()
         except Exception as error:  # noqa: BLE001 somebody else's module must not keep ours from running
@@ -108,3 +106,25 @@ def all_checks(others: "Iterable[EntryPoint] | None" = None) -> tuple[tuple[Chec
         else:
             checks.append(found)
     return tuple(checks), tuple(troubles)
+
+
+def _installed() -> "Iterable[EntryPoint]":
+    if not _are_declared(sys.path):
+        return ()
+    from importlib.metadata import entry_points  # here: it costs more than all the checks together, in time and memory
+
+    return entry_points(group=GROUP)
+
+
+def _are_declared(folders: Iterable[str]) -> bool:
+    """Whether a package in these folders may have checks, by the file that says so (the entry points specification).
+
+    A folder that is a file (a zip archive) is not looked into: it may.
+    """
+    for folder in map(Path, folders):
+        if folder.is_file():
+            return True
+        for declared in folder.glob("*.*-info/entry_points.txt"):
+            if f"[{GROUP}]" in declared.read_text(encoding="utf-8", errors="replace"):
+                return True
+    return False

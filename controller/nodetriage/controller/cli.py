@@ -6,8 +6,10 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import NoReturn
+
+from nodetriage.service.version import VERSION
 
 UNKNOWN = 3
 BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
@@ -69,7 +71,7 @@ def _say(text: str, code: int) -> int:
 
 def _parser(arguments: Sequence[str]) -> Parser:
     parser = Parser(prog="nodetriagectl", description="Shows the fleet's health, and runs the controller.")
-    parser.add_argument("--version", action="version", version=f"nodetriagectl {metadata.version('nodetriage')}")
+    parser.add_argument("--version", action="version", version=f"nodetriagectl {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser)
     for module in OWN:
         import_module(module).add(verbs)

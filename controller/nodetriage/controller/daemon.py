@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Coroutine, Iterator
-from importlib import metadata
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -30,6 +29,7 @@ from nodetriage.controller.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.store import StoreError
 from nodetriage.service import log
 from nodetriage.service.notify import Notify
+from nodetriage.service.version import VERSION
 
 _log = structlog.get_logger("controller")
 
@@ -101,7 +101,7 @@ class Daemon:
         self._freshness = Freshness(monotonic())
         serving = ServerSettings(
             settings.controller.listen,
-            metadata.version("nodetriage"),
+            VERSION,
             settings.controller.heartbeat_every_s,
             settings.admission,
         )
@@ -156,7 +156,7 @@ class Daemon:
     async def _facts(self) -> metrics.Facts:
         """For a scrape."""
         return metrics.Facts(
-            version=metadata.version("nodetriage"),
+            version=VERSION,
             connected=len(self._server.connected()),
             silent=sum(1 for _ in self._freshness.silent(monotonic(), self._silent_after_s)),
             refused=self._server.door.refusals.total,
