@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from fleet_client import ended, hello
+from fleet_client import ended, event, hello
 from secure import Site, Witness, secure_agent, secure_channel, secure_serving
 from structlog.testing import capture_logs
 
@@ -22,6 +22,7 @@ from nodetriage.controller.freshness import Freshness
 from nodetriage.controller.identity import Identity, ThisMachine, may_operate, may_watch, speaks_for
 from nodetriage.controller.limits import AdmissionSettings
 from nodetriage.controller.operator import OperatorService
+from nodetriage.controller.rows import Hello
 from nodetriage.controller.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.store import Store
 from nodetriage.controller.tls_proof import TlsProof
@@ -138,6 +139,29 @@ def test_a_watcher_who_is_denied_the_moment_it_is_let_in_is_told_why(tmp_path: P
                 while server.door.deny(("bob",)) == 0:  # nobody is inside yet
                     server.door.deny(())
                     await asyncio.sleep(0)
+                code, why = await ended(call)
+                assert (code, "reader bob (by certificate) is on the list" in why) == (UNKNOWN, True), why
+
+    run(main)
+
+
+@pytest.mark.parametrize("read_first", [0, 1, 40])
+def test_a_watcher_who_is_denied_while_it_does_not_read_is_told_why_when_it_does(
+    tmp_path: Path, site: Site, read_first: int
+) -> None:
+    async def main() -> None:
+        own = site.credentials(Role.READER, "bob")
+        async with secure_serving(tmp_path, site) as (server, store, target), secure_channel(target, own) as opened:
+            await store.record_hello(Hello("n1", "b", "0.4.2", ""), 1)
+            for first in range(1, 2001, 500):  # far more than what is sent to one who does not read
+                await store.record("n1", [event(first + n, part="x" * 4000) for n in range(500)], 5)
+            for _ in range(5):
+                server.door.deny(())
+                call = health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest(follow=True))
+                await call.initial_metadata()
+                for _ in range(read_first):
+                    await call.read()
+                assert server.door.deny(("bob",)) == 1
                 code, why = await ended(call)
                 assert (code, "reader bob (by certificate) is on the list" in why) == (UNKNOWN, True), why
 

@@ -1,16 +1,23 @@
 """Watch delivers each stored event from a cursor on, filtered, and goes on with what comes."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
 from fleet_client import agent, channel, event, serving
 
+from nodetriage.controller.admission import Refused
 from nodetriage.controller.rows import Hello
 from nodetriage.controller.store import Store
+from nodetriage.controller.watch import until
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
+
+
+NO_LONGER = Refused(grpc.StatusCode.UNAUTHENTICATED, "no longer")
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -68,5 +75,52 @@ def test_a_follower_hears_what_an_agent_sends_and_skips_what_it_did_not_ask_for(
                     heard = await call.read()
                 assert (heard.node, heard.event.seq) == ("n1", seq)
             call.cancel()
+
+    run(main)
+
+
+def test_events_end_with_the_reason_and_who_is_handing_one_on_is_not_disturbed() -> None:
+    async def numbers() -> AsyncGenerator[int, None]:
+        for number in (1, 2, 3):
+            yield number
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        ended: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
+        heard = []
+
+        async def hand_on() -> None:
+            async for number in until(ended, numbers()):
+                heard.append(number)
+                if number == 2:
+                    ended.set_result(NO_LONGER)
+                    await asyncio.sleep(0)  # a write that takes its time
+                    heard.append(0)
+
+        with pytest.raises(Refused, match="no longer"):
+            await hand_on()
+        assert heard == [1, 2, 0]
+
+    run(main)
+
+
+def test_a_wait_for_the_next_event_is_broken_off_and_its_source_is_closed() -> None:
+    closed = asyncio.Event()
+
+    async def silent() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    async def main() -> None:
+        ended: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
+        events = until(ended, silent())
+        assert await anext(events) == 1
+        asyncio.get_running_loop().call_soon(ended.set_result, NO_LONGER)
+        with pytest.raises(Refused, match="no longer"):
+            await anext(events)
+        assert closed.is_set()
 
     run(main)

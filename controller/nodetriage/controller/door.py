@@ -3,8 +3,8 @@
 import asyncio
 import datetime
 import time
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 
@@ -51,26 +51,15 @@ class Door:
             self.refusals.tell(context.peer(), error.code.name, error.reason)
             raise
 
-    @asynccontextmanager
-    async def while_good(self, identity: Identity) -> AsyncIterator[None]:
-        """Raises Refused in the middle of what is done within, when the identity is no longer good."""
-        reasons: list[Refused] = []
+    @contextmanager
+    def until_no_longer_good(self, identity: Identity) -> Iterator["asyncio.Future[Refused]"]:
+        """What gets the reason when the identity is no longer good."""
+        ended: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
+        leave = self.guard(identity, lambda why: None if ended.done() else ended.set_result(why))
         try:
-            async with asyncio.timeout(None) as limit:
-
-                def end(why: Refused) -> None:
-                    reasons.append(why)
-                    limit.reschedule(asyncio.get_running_loop().time())
-
-                leave = self.guard(identity, end)
-                try:
-                    yield
-                finally:
-                    leave()
-        except TimeoutError:
-            if reasons:
-                raise reasons[0] from None
-            raise
+            yield ended
+        finally:
+            leave()
 
     def guard(self, identity: Identity, end: Callable[[Refused], None]) -> Callable[[], None]:
         """Calls `end` when the identity is no longer good; returns how to stop that."""

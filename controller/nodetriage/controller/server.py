@@ -29,7 +29,7 @@ from nodetriage.controller.listener import channel_options, core_message_bytes
 from nodetriage.controller.rows import Hello
 from nodetriage.controller.session import Session
 from nodetriage.controller.store import Store, StoreError
-from nodetriage.controller.watch import watch
+from nodetriage.controller.watch import until, watch
 from nodetriage.service.address import is_local
 from nodetriage.v1 import health_pb2
 from nodetriage.v1 import health_pb2_grpc as nodetriage_grpc
@@ -155,12 +155,13 @@ class NodeHealthServer:
 
     async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
         try:
-            async with self.door.entered(context) as identity, self.door.while_good(identity):
+            async with self.door.entered(context) as identity:
                 may_watch(identity)
                 admit_watch(request := _parse(health_pb2.WatchRequest, raw))
-                async with contextlib.aclosing(self._watched(request, context)) as found:
-                    async for event in found:
-                        yield event
+                with self.door.until_no_longer_good(identity) as ended:
+                    async with contextlib.aclosing(until(ended, self._watched(request, context))) as found:
+                        async for event in found:
+                            yield event
         except (Refused, StoreError) as error:
             await self._refuse(context, error)
 

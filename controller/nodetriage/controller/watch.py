@@ -1,14 +1,19 @@
 """Watch: the stored events from a cursor on, for other programs. At least once, in the order of the cursors."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from typing import TypeVar
 
 from nodetriage.controller import history
+from nodetriage.controller.admission import Refused
 from nodetriage.controller.history import EventFilter, StoredEvent
 from nodetriage.controller.store import Store
 from nodetriage.v1 import health_pb2
 
 _PAGE = 500
+T = TypeVar("T")
 
 
 async def watch(store: Store, request: health_pb2.WatchRequest) -> AsyncGenerator[health_pb2.WatchedEvent, None]:
@@ -32,6 +37,27 @@ async def watch(store: Store, request: health_pb2.WatchRequest) -> AsyncGenerato
             return
         wanted = replace(wanted, after=max(newest, wanted.after))
         newest = await store.beyond(wanted.after)
+
+
+async def until(ended: "asyncio.Future[Refused]", events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The events, until `ended` has a reason, which is then raised.
+
+    Only the wait for the next event is broken off. Whoever takes them may be at handing one to a client that does not
+    read, and no status can be sent to that one before it has read.
+    """
+    async with contextlib.aclosing(events):
+        while True:
+            coming = asyncio.ensure_future(anext(events, None))
+            try:
+                await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                coming.cancel()
+                await asyncio.wait([coming])
+            if ended.done():
+                raise ended.result()
+            if (event := coming.result()) is None:
+                return
+            yield event
 
 
 async def _page(store: Store, wanted: EventFilter) -> list[StoredEvent]:
