@@ -16,7 +16,6 @@ from nodetriage.controller.watch import until
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
 
-
 NO_LONGER = Refused(grpc.StatusCode.UNAUTHENTICATED, "no longer")
 
 
