@@ -6,7 +6,8 @@
  * the agent writes from its settings ([hooks] in agent.toml); before the agent's first start after a boot: open, or
  * closed with -c. That is logged (syslog, authority of the node's administrator) and noted in RUN_DIR/unanswered, which
  * the agent reports when it is back. Nothing here waits for the agent longer than the deadline, and for anything else
- * a quarter of a second more; nothing is taken from a user: slurmd's own environment, cut and escaped, is all that is passed on.
+ * a quarter of a second more. Nothing is taken from a user: slurmd's own environment, cut and escaped, is all that is
+ * passed on.
  *
  * Build: cc -O2 -Wall -Wextra -o nodetriage-hook nodetriage-hook.c      Why C: docs/decisions/0060-the-hook-is-in-c.md
  */
