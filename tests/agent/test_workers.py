@@ -251,7 +251,7 @@ def test_a_worker_that_is_killed_takes_its_program_with_it(trial: Path) -> None:
         program = int((trial / "pid").read_text())
         os.kill(workers.pids["system"], signal.SIGKILL)
         assert (await run).outcome is Outcome.BROKEN
-        await until(lambda: not Path(f"/proc/{program}").exists())
+        await until(lambda: state_of(program) == "gone")
         (trial / "word").write_text("ok")
         assert (await workers.run(WORD)).outcome is Outcome.OK
 

@@ -170,6 +170,7 @@ def test_who_breaks_the_protocol_is_logged_with_peer_and_reason(controller: Guar
             assert (await stream.status())[0].name == reason.partition(":")[0]
             await good.is_served()
             known = await asyncio.to_thread(controller.sent_away, reason)
+            assert f"{known[-1]['code']}: {known[-1]['reason']}".startswith(reason)
             assert known[-1]["peer"].startswith("ipv4:127.0.0.1:")
 
     run(main)

@@ -184,11 +184,11 @@ class Host:
             del known[name]
         for name, mark in marks.items():
             before = known.get(name)
-            if before is None or before.mark != mark:
-                known[name] = _Entry(mark, describe(self, PurePosixPath(folder, name)))
-            elif not before.sure:
+            if before is not None and before.mark != mark:
+                before = None  # it is another device
+            if before is None or not before.sure:
                 told = describe(self, PurePosixPath(folder, name))
-                known[name] = _Entry(mark, told, sure=told == before.told)
+                known[name] = _Entry(mark, told, sure=before is not None and told == before.told)
         return {name: known[name].told for name in sorted(known)}
 
     def pci_devices(self) -> tuple[PciDevice, ...]:

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
 
-from nodetriage.checks.ib_port import pci_of
+from nodetriage.checks.ib_port import Hca, hcas
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
 from nodetriage.checks.sysfs import text_if_told
 
@@ -34,19 +33,15 @@ class Adapter:
 
 def read(host: Host) -> tuple[Adapter, ...]:
     """Raises Unavailable where no adapter tells its firmware's version."""
-    found = tuple(
-        _read_one(host, path)
-        for path in host.glob("/sys/class/infiniband/*")
-        if not host.exists(path / "device/physfn")
-    )
+    found = tuple(_read_one(host, hca) for hca in hcas(host))
     if not any(adapter.version for adapter in found):
         raise Unavailable("no adapter in /sys/class/infiniband tells its firmware (fw_ver)")
     return found
 
 
-def _read_one(host: Host, path: PurePosixPath) -> Adapter:
-    board, version = (text_if_told(host, path / name)[:80] for name in ("board_id", "fw_ver"))
-    return Adapter(path.name, pci_of(host, f"{path}/device"), board, version)
+def _read_one(host: Host, hca: Hca) -> Adapter:
+    board, version = (text_if_told(host, f"{hca.folder}/{name}")[:80] for name in ("board_id", "fw_ver"))
+    return Adapter(hca.name, hca.pci, board, version)
 
 
 def judge(now: tuple[Adapter, ...], before: tuple[Adapter, ...] | None, policy: Policy) -> Iterator[Finding]:

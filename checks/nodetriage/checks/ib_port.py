@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from nodetriage.checks.model import Host
 from nodetriage.checks.sysfs import count_if_answered
 
+HCAS = "/sys/class/infiniband"
 SATURATED = 255  # link_downed has 8 bits and stays at its highest value; it does not wrap
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec(?: \((\d{1,2})X(?: (\w+))?\))?")
 
@@ -43,6 +44,33 @@ def read_ports(host: Host) -> tuple[Port, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Hca:
+    """An adapter; `pci` is "" where a recorded tree has no link."""
+
+    name: str
+    folder: str
+    device: str
+    pci: str
+
+
+def hcas(host: Host) -> tuple[Hca, ...]:
+    """Physical functions, by name. Raises OSError."""
+    return tuple(hca for hca in host.entries(HCAS, _hca).values() if hca is not None)
+
+
+def _hca(host: Host, folder: PurePosixPath) -> Hca | None:
+    """None for a virtual function."""
+    device = f"{folder}/device"
+    if host.exists(f"{device}/physfn"):
+        return None
+    try:
+        pci = host.link(device).name.lower()
+    except OSError:
+        pci = ""
+    return Hca(folder.name, str(folder), device, pci)
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a port is looked at, and what it is for as long as its HCA is there."""
 
@@ -59,20 +87,19 @@ class Place:
 
 def places(host: Host) -> tuple[Place, ...]:
     """Of the ports of physical functions, by name. Raises OSError."""
-    return tuple(place for hca in host.entries("/sys/class/infiniband", _places_of).values() for place in hca)
+    return tuple(place for hca in host.entries(HCAS, _places_of).values() for place in hca)
 
 
-def _places_of(host: Host, hca: PurePosixPath) -> tuple[Place, ...]:
-    device = f"{hca}/device"
-    if host.exists(f"{device}/physfn"):
+def _places_of(host: Host, of_hca: PurePosixPath) -> tuple[Place, ...]:
+    if (hca := _hca(host, of_hca)) is None:
         return ()
-    pci, found = pci_of(host, device), []
-    for folder in host.glob(f"{hca}/ports/*"):
+    found = []
+    for folder in host.glob(f"{hca.folder}/ports/*"):
         try:
             layer = _link_layer(host, str(folder))
         except OSError:  # the check that reads this port tells of it
             layer = ""
-        found.append(Place(f"{hca.name}/{folder.name}", str(folder), device, pci, layer))
+        found.append(Place(f"{hca.name}/{folder.name}", str(folder), hca.device, hca.pci, layer))
     return tuple(found)
 
 
@@ -120,14 +147,6 @@ def _carrier_downs(host: Host, device: str) -> int | None:
     counts = [count_if_answered(host, path) for path in host.glob(f"{device}/net/*/carrier_down_count")]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def pci_of(host: Host, device: str) -> str:
-    """The PCI address of an adapter's `device`; "" where a recorded tree has no link."""
-    try:
-        return host.link(device).name.lower()
-    except OSError:
-        return ""
 
 
 def remember(before: tuple[Port, ...] | None, now: tuple[Port, ...]) -> tuple[Port, ...]:

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodetriage.checks.model import Check, Finding, Host, KernelRecord, Severity, Unavailable
@@ -120,16 +120,7 @@ DISK = Check(
     timeout_s=HANG_S,
     hung_fault="mount_hung",
 )
-DISK2 = Check(
-    name="disk2",
-    read=read_word,
-    judge=nothing,
-    policy=Policy(),
-    faults=(),
-    worker="storage",
-    every_s=0.5,
-    timeout_s=HANG_S,
-)
+DISK2 = replace(DISK, name="disk2", read=read_word, hung_fault="check_hung")
 LOG = Check(
     name="log",
     read=read_log,
@@ -152,23 +143,6 @@ COUNT = Check(
     every_s=60.0,
     timeout_s=ENOUGH_S,
 )
-MOUNTS = Check(
-    name="mounts",
-    read=read_word,
-    judge=nothing,
-    policy=Policy(),
-    faults=(),
-    every_s=600.0,
-    timeout_s=ENOUGH_S,
-    wakes_on=("mounts", "udev:mem"),
-)
-TWIN = Check(
-    name="twin",
-    read=read_twin,
-    judge=judge_word,
-    policy=Policy(),
-    faults=("ib_link_down",),
-    every_s=600.0,
-    timeout_s=ENOUGH_S,
-)
+TWIN = replace(WORD, name="twin", read=read_twin, every_s=600.0)
+MOUNTS = replace(WORD, name="mounts", judge=nothing, faults=(), every_s=600.0, wakes_on=("mounts", "udev:mem"))
 ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS, TWIN)
