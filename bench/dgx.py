@@ -17,7 +17,7 @@ from fleet import Agent  # noqa: E402 the path above comes first
 from nvml_library import build  # noqa: E402
 from programs import NODETRIAGE, Program  # noqa: E402
 
-from nodetriage.checks import ALL  # noqa: E402
+from nodetriage.checks.registry import ALL  # noqa: E402
 
 MACHINE = ROOT / "tests/hosts/dgx-h100"
 GPUS = 8

@@ -3,7 +3,7 @@
 import time
 
 from nodetriage.agent.kmsg import parse
-from nodetriage.checks import xid
+from nodetriage.checks.readers import nvidia_log
 
 COUNT = 200_000
 RECORD = (
@@ -23,7 +23,7 @@ def main() -> None:
     assert text is not None
     started_s = time.process_time()
     for _ in range(COUNT):
-        xid.parse(text.text)
+        nvidia_log.parse(text.text)
     print(f"{'xid lines':<10} {COUNT / (time.process_time() - started_s):10,.0f} lines/s")
 
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks import ALL, profiles
+from nodetriage.checks.profiles import catalogue
+from nodetriage.checks.registry import ALL
 
 ROOT = Path(__file__).parents[1]
 MACHINE = "dgx-h100"
@@ -52,7 +53,7 @@ def ours(rounds: int) -> tuple[dict[str, float], int]:
         asked += 1
 
     host = Host(ROOT / "tests/hosts" / MACHINE, announce=announce)
-    policies = profiles.policies(profiles.profiles()[MACHINE], {}, "")
+    policies = catalogue.policies(catalogue.profiles()[MACHINE], {}, "")
     memories: dict[str, Any] = {}
     spent_s = dict.fromkeys((check.name for check in ALL), 0.0)
     for number in range(rounds + 1):

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nodetriage.agent import config as agent
-from nodetriage.checks import ALL
-from nodetriage.checks.settings import as_toml
+from nodetriage.checks.model.settings import as_toml
+from nodetriage.checks.registry import ALL
 from nodetriage.controller import config as controller
 from nodetriage.controller import rules
 

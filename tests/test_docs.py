@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import reference
 
-from nodetriage.checks import ALL, document
-from nodetriage.checks.faults import faults
+from nodetriage.checks import document
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.registry import ALL
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.checks.profiles import profiles
+from nodetriage.checks.profiles.catalogue import profiles
 
 HOSTS = Path(__file__).with_name("hosts")
 MACHINES = sorted(path.name for path in HOSTS.iterdir() if path.is_dir())

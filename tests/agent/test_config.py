@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.config import COMMON_KEYS, defaults, load, node_name
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from nodetriage.agent import config
 from nodetriage.agent.expected import gpu_models, with_profile
 from nodetriage.agent.host import Host
 from nodetriage.agent.once import kernel_log, on_tree
-from nodetriage.checks import ALL
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
+from nodetriage.checks.registry import ALL
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 H100, CPU_ONLY = Host(HOSTS / "dgx-h100"), Host(HOSTS / "cpu-only")

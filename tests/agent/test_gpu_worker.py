@@ -21,8 +21,9 @@ from nodetriage.agent.status import ask
 from nodetriage.agent.verdict import CheckVerdict, Held, Verdict
 from nodetriage.agent.worker import Setup
 from nodetriage.agent.workers import Workers
-from nodetriage.checks import ALL, gpu_lost, gpu_recovery
+from nodetriage.checks.gpu import gpu_lost, gpu_recovery
 from nodetriage.checks.model import Finding, Outcome, Severity
+from nodetriage.checks.registry import ALL
 
 CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
 FIRST, SECOND = "0000:1a:00.0", "0000:2a:00.0"

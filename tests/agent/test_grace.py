@@ -4,8 +4,8 @@ import pytest
 
 from nodetriage.agent.grace import STARTING, spared
 from nodetriage.agent.run import Result
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Finding, Outcome, Severity
+from nodetriage.checks.model.faults import faults
 
 NOT_THERE = Finding("0000:3a:00.0", "gpu_missing", Severity.HIGH)
 HOT = Finding("0000:3a:00.0", "gpu_hot", Severity.WARNING)

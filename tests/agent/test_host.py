@@ -12,7 +12,7 @@ import pytest
 from nodetriage.agent.host import PCI_DEVICES as PCI
 from nodetriage.agent.host import Host, read_whole
 from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program, Unavailable
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 
 
 def tree(root: Path, **files: str | bytes) -> Host:

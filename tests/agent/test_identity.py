@@ -16,7 +16,7 @@ from secure import Site
 from nodetriage.agent.config import Agent, AgentSettings, Controller, IdentitySettings
 from nodetriage.agent.connection import Ended, Identity, Refused, connect
 from nodetriage.agent.identity import MungeIdentity, TlsIdentity, identify_by
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.certificate import Role, self_signed
 from nodetriage.controller.identity_settings import IdentitySettings as ControllersIdentity
 from nodetriage.controller.munge_proof import MungeProof

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.config import AgentSettings, load
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 
 HOSTS = """\
 [agent]

@@ -2,8 +2,8 @@
 
 from nodetriage.agent.own import OWN, Own, result
 from nodetriage.agent.verdict import Kind, Verdict, advance
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Outcome
+from nodetriage.checks.model.faults import faults
 
 
 def test_an_agent_without_troubles_is_ok() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent import cli
-from nodetriage.checks import learned, profiles
-from nodetriage.checks.ib_port import Port
+from nodetriage.checks.profiles import catalogue, learned
+from nodetriage.checks.readers.ib_port import Port
 
 PORT = Port("mlx5_0/1", 10.0, "ACTIVE", "LinkUp", 400, 4, "NDR", "InfiniBand")
 
@@ -67,4 +67,4 @@ def test_a_machine_is_told_which_profile_it_has(hosts: Path, capsys: pytest.Capt
 
     said = capsys.readouterr().out
     assert "profile dgx-a100" in said
-    assert f"expected_gpus = {profiles.profiles()['dgx-a100'].checks['gpu_lost']['expected_gpus']}" in said
+    assert f"expected_gpus = {catalogue.profiles()['dgx-a100'].checks['gpu_lost']['expected_gpus']}" in said

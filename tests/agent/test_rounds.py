@@ -5,8 +5,8 @@ import pytest
 from nodetriage.agent.rounds import CONFIRM_S, RETRY_S, until_again_s
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import CheckVerdict, Verdict, advance
-from nodetriage.checks import ALL
 from nodetriage.checks.model import Finding, Outcome, Severity
+from nodetriage.checks.registry import ALL
 
 GPU_LOST = next(check for check in ALL if check.name == "gpu_lost")
 GONE = Finding("0000:1b:00.0", "gpu_missing", Severity.HIGH)

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nodetriage.agent.run import Result
 from nodetriage.agent.verdict import Change, Kind, Verdict, advance, clear, forget_checks, resumed
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Check, Finding, Outcome, Severity
+from nodetriage.checks.model.faults import faults
 
 GONE, REBOOT = "ib_link_down", "gpu_row_remap_failed"
 FADING = "kernel_log_overrun"

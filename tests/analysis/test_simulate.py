@@ -9,7 +9,7 @@ import pytest
 from nodetriage.analysis import simulate
 from nodetriage.analysis.simulate.planted import KINDS, NOISE, SECOND_SIGHT, USER_XID, lemon_hazard_ratio
 from nodetriage.analysis.tables import EVENTS, JOBS, sound_events, sound_jobs
-from nodetriage.checks.faults import faults
+from nodetriage.checks.model.faults import faults
 
 SETTINGS = simulate.Fleet(nodes=400, days=60, jobs=60_000)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from nodetriage.analysis import taxonomy
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Severity
+from nodetriage.checks.model.faults import faults
 
 
 def test_every_fault_that_can_drain_a_node_has_a_category() -> None:

@@ -12,7 +12,7 @@ import pytest
 from simulated_bmc import SimulatedBmc, missing
 
 from nodetriage.agent.host import Host
-from nodetriage.checks import bmc_power, bmc_sel, bmc_sensors
+from nodetriage.checks.bmc import bmc_power, bmc_sel, bmc_sensors
 from nodetriage.checks.model import Check, Severity
 
 BIN = Path(sys.executable).parent

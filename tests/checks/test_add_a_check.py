@@ -78,7 +78,9 @@ def test_five_edits_make_a_check_that_passes_the_project_s_own_tests(copy: Path)
     assert "kernel_taint" in python(copy, "-m", "nodetriage.agent.cli", "check", "--root", "tests/hosts/cpu-only")
 
 
-@pytest.mark.parametrize("forgotten", ["checks/nodetriage/checks/__init__.py", "checks/nodetriage/checks/faults.toml"])
+@pytest.mark.parametrize(
+    "forgotten", ["checks/nodetriage/checks/__init__.py", "checks/nodetriage/checks/model/faults.toml"]
+)
 def test_a_forgotten_edit_is_told_by_a_test(copy: Path, forgotten: str) -> None:
     for name, blocks in steps().items():
         for language, text in blocks if name != forgotten else ():

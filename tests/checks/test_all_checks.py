@@ -14,10 +14,10 @@ import pytest
 from nodetriage import checks
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks import ALL, all_checks
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Check, Outcome, Scalar
-from nodetriage.checks.profiles import DMI_PRODUCT, choose, policies
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies
+from nodetriage.checks.registry import ALL, all_checks
 
 WORKERS = ("gpu", "fabric", "storage", "bmc", "system")
 HOSTS = sorted(p.name for p in (Path(__file__).parents[1] / "hosts").iterdir() if p.is_dir())
@@ -157,9 +157,9 @@ def test_somebody_else_s_check_is_taken_in(tmp_path: Path, monkeypatch: pytest.M
     ("value", "trouble"),
     [
         ("no_such_module:CHECK", "ModuleNotFoundError"),
-        ("nodetriage.checks.gpu_xid:NO_SUCH_NAME", "AttributeError"),
-        ("nodetriage.checks.gpu_xid:Policy", "expected a Check, got type"),
-        ("nodetriage.checks.gpu_xid:CHECK", "the name gpu_xid is taken"),
+        ("nodetriage.checks.gpu.gpu_xid:NO_SUCH_NAME", "AttributeError"),
+        ("nodetriage.checks.gpu.gpu_xid:Policy", "expected a Check, got type"),
+        ("nodetriage.checks.gpu.gpu_xid:CHECK", "the name gpu_xid is taken"),
     ],
 )
 def test_a_check_that_cannot_be_loaded_is_told_and_does_not_stop_ours(value: str, trouble: str) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from nodetriage.agent.gpu_facts import LINK_COUNTERS, QUESTIONS, WHOLE_FIELDS
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks import ALL
 from nodetriage.checks.model import Check, NvmlFailure, Outcome
-from nodetriage.checks.profiles import choose, policies
+from nodetriage.checks.profiles.catalogue import choose, policies
+from nodetriage.checks.registry import ALL
 
 CHECKS = [check for check in ALL if check.worker == "gpu"]
 SETTINGS = policies(choose("DGXH100", ()), {}, "")

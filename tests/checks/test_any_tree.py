@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks import ALL
 from nodetriage.checks.model import Outcome
-from nodetriage.checks.profiles import choose, policies
+from nodetriage.checks.profiles.catalogue import choose, policies
+from nodetriage.checks.registry import ALL
 
 SETTINGS = policies(choose("DGXH100", ()), {}, "")
 PORT = "sys/class/infiniband/mlx5_0/ports/1"

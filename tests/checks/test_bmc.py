@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks import bmc_power, bmc_sel, bmc_sensors, ipmi
+from nodetriage.checks.bmc import bmc_power, bmc_sel, bmc_sensors
 from nodetriage.checks.model import Finding, Program, Severity, Unavailable
+from nodetriage.checks.readers import ipmi
 
 AT_S = 1_800_000_000.0
 INTERRUPT = ipmi.LogEntry(7, AT_S, "Critical Interrupt PCIe Err", "Bus Fatal Error", asserted=True)

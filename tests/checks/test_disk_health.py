@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks import smart
-from nodetriage.checks.disk_health import Policy, judge, read
-from nodetriage.checks.disks import Disk
 from nodetriage.checks.model import Severity, Unavailable
-from nodetriage.checks.smart import Smart
+from nodetriage.checks.readers import smart
+from nodetriage.checks.readers.disks import Disk
+from nodetriage.checks.readers.smart import Smart
+from nodetriage.checks.storage.disk_health import Policy, judge, read
 
 WELL = Smart(passed=True, critical_warning=0, spare_pct=100, spare_threshold_pct=10, used_pct=3, media_errors=7)
 DISK = Disk("0000:02:00.0", "/dev/nvme1", "live", WELL)

@@ -1,8 +1,8 @@
 """The page about faults, as it is made from the tables."""
 
 from nodetriage.checks.document import page
-from nodetriage.checks.faults import faults
-from nodetriage.checks.xid import catalogue
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.readers.nvidia_log import catalogue
 
 
 def test_the_page_has_every_fault_and_every_xid() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.eth_link import CHECK, Expected, Policy, judge, read, remember
+from nodetriage.checks.fabric.eth_link import CHECK, Expected, Policy, judge, read, remember
 from nodetriage.checks.model import Finding, Severity, Unavailable
-from nodetriage.checks.net_interface import Interface
+from nodetriage.checks.readers.netdev import Interface
 
 UP = Interface("eno1", 1000.0, "0000:05:00.0", wanted_up=True, carrier=True, speed_mbps=10_000, downs=1)
 DOWN = replace(UP, carrier=False, speed_mbps=0)

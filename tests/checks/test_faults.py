@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from nodetriage.checks.faults import Fault, faults
 from nodetriage.checks.model import Severity
+from nodetriage.checks.model.faults import Fault, faults
 
 CLASSES = {"gpu", "fabric", "storage", "host", "bmc", "agent"}
 

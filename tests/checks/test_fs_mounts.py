@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.fs_mounts import CHECK, Expected, Policy, Table, judge, read, remember
 from nodetriage.checks.model import Finding, Severity
-from nodetriage.checks.mounts import Fstab, Mount, read_mounts
+from nodetriage.checks.readers.mounts import Fstab, Mount, read_mounts
+from nodetriage.checks.storage.fs_mounts import CHECK, Expected, Policy, Table, judge, read, remember
 
 HOME = Mount("/home", "nfs4", "nfs01:/home", mount_read_only=False, super_read_only=False, emergency=False)
 READ_ONLY = replace(HOME, super_read_only=True)

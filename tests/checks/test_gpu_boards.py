@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodetriage.checks import gpu_driver, gpu_inforom, gpu_retired_pages
-from nodetriage.checks.gpu_driver import Driven
-from nodetriage.checks.gpu_inforom import InfoRom
-from nodetriage.checks.gpu_retired_pages import Pages
+from nodetriage.checks.gpu import gpu_driver, gpu_inforom, gpu_retired_pages
+from nodetriage.checks.gpu.gpu_driver import Driven
+from nodetriage.checks.gpu.gpu_inforom import InfoRom
+from nodetriage.checks.gpu.gpu_retired_pages import Pages
 from nodetriage.checks.model import Severity
 
 PCI = "0000:1b:00.0"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks.gpu_ecc import Errors, Policy, clears, judge, remember
+from nodetriage.checks.gpu.gpu_ecc import Errors, Policy, clears, judge, remember
 from nodetriage.checks.model import Severity
 
 CLEAN = Errors("0000:1b:00.0", "GPU-1", 1000.0, True, 0, 0, 0, False)

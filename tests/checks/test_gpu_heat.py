@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from nodetriage.checks import gpu_thermal, gpu_throttle
-from nodetriage.checks.gpu_thermal import Heat
-from nodetriage.checks.gpu_throttle import Clocks
+from nodetriage.checks.gpu import gpu_thermal, gpu_throttle
+from nodetriage.checks.gpu.gpu_thermal import Heat
+from nodetriage.checks.gpu.gpu_throttle import Clocks
 from nodetriage.checks.model import Gpu, Severity
 
 COOL = Heat("0000:1b:00.0", "GPU-1", 40, 50, 45)

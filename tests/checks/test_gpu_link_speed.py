@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodetriage.checks.gpu_link_speed import CHECK, Speed, judge, remember
+from nodetriage.checks.gpu.gpu_link_speed import CHECK, Speed, judge, remember
 from nodetriage.checks.model import Finding, Severity
 
 IDLE = Speed("0000:1b:00.0", "GPU-a", generation=1, most=5, busy=False)

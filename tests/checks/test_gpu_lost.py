@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.gpu_lost import Answer, Inventory, Policy, judge, read, remember
+from nodetriage.checks.gpu.gpu_lost import Answer, Inventory, Policy, judge, read, remember
 from nodetriage.checks.model import Finding, NvmlFailure, Unavailable
 
 ADDRESSES = ("0000:1b:00.0", "0000:43:00.0")

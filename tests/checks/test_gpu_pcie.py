@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodetriage.checks.gpu_pcie import Policy, Replays, judge
+from nodetriage.checks.gpu.gpu_pcie import Policy, Replays, judge
 
 GEN5 = Replays("0000:1b:00.0", "GPU-1", 1000.0, 0, 5, 16)  # may replay 30.72 times a minute
 

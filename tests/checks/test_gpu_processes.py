@@ -7,7 +7,7 @@ import pytest
 
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks.gpu_processes import CHECK, Policy, Process, Processes, judge, read
+from nodetriage.checks.gpu.gpu_processes import CHECK, Policy, Process, Processes, judge, read
 from nodetriage.checks.model import Outcome, Unavailable
 
 STAT = "{pid} ({comm}) {state} 1 1 1 0 -1 4194304 9 0 1 0 4 8 0 0 20 0 4 0 {start} 9 1 18446744073709551615 1 1 0 0\n"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks import recovery
-from nodetriage.checks.gpu_recovery import CHECK, Action, Policy, judge, read
+from nodetriage.checks.gpu.gpu_recovery import CHECK, Action, Policy, judge, read
 from nodetriage.checks.model import Severity, Unavailable
-from nodetriage.checks.xid import parse
-from nodetriage.checks.xid_rules import assess
+from nodetriage.checks.readers.nvidia_log import parse
+from nodetriage.checks.rules import recovery_action
+from nodetriage.checks.rules.xid_rules import assess
 
 
 def severity(action: int) -> Severity | None:
@@ -43,7 +43,7 @@ def test_the_field_and_xid_154_are_worth_the_same(action: int) -> None:
     assert worth
 
     assert worth.severity is severity(action)
-    assert worth.evidence["action"] == recovery.worth(action)[0]
+    assert worth.evidence["action"] == recovery_action.worth(action)[0]
 
 
 def test_a_driver_without_the_field_is_skipped_and_never_well(tmp_path: Path) -> None:

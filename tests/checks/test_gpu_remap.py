@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.gpu_remap import CHECK, Policy, Rows, judge, read
+from nodetriage.checks.gpu.gpu_remap import CHECK, Policy, Rows, judge, read
 from nodetriage.checks.model import RowRemap, Severity, Unavailable
 
 WELL = RowRemap(0, 0, pending=False, failed=False, banks_max=640, banks_low=0, banks_none=0)

@@ -6,9 +6,9 @@ import pytest
 
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks import ALL
 from nodetriage.checks.model import Finding, Outcome, Severity
-from nodetriage.checks.profiles import DMI_PRODUCT, choose, policies, profiles
+from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies, profiles
+from nodetriage.checks.registry import ALL
 
 GPU_CHECKS = [check for check in ALL if check.name.startswith("gpu_")]
 

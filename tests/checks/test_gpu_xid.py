@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.gpu_xid import CHECK, Policy, clears, judge, read, remember
+from nodetriage.checks.gpu.gpu_xid import CHECK, Policy, clears, judge, read, remember
 from nodetriage.checks.model import Finding, KernelRecord, Severity, Unavailable
-from nodetriage.checks.settings import ConfigError, replace_from
-from nodetriage.checks.xid_log import DAY_S, Entry
+from nodetriage.checks.model.settings import ConfigError, replace_from
+from nodetriage.checks.rules.xid_log import DAY_S, Entry
 
 GPU, PEER = "0000:9d:00", "0000:c3:00"
 HOUR = 3600.0

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks import clock_sync, fs_full, mem_size, node_drift, services
+from nodetriage.checks.host import clock_sync, mem_size, node_drift, services
 from nodetriage.checks.model import ClockState, FsSpace, Severity, Unavailable
+from nodetriage.checks.storage import fs_full
 
 GIB = 1 << 20  # in KiB
 SYNCED = ClockState(True, 20_000, 50)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.ib_counters import FULL, Counters
-from nodetriage.checks.ib_errors import CHECK, Limit, Policy, judge, read, remember
+from nodetriage.checks.fabric.ib_errors import CHECK, Limit, Policy, judge, read, remember
 from nodetriage.checks.model import Finding, Severity, Unavailable
+from nodetriage.checks.readers.ib_counters import FULL, Counters
 
 QUIET = Counters("mlx5_0/1", 1000.0, "0000:18:00.0", dict.fromkeys(FULL, 0))
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.ib_firmware import Adapter, Policy, judge, read
+from nodetriage.checks.fabric.ib_firmware import Adapter, Policy, judge, read
 from nodetriage.checks.model import Severity, Unavailable
 
 TWINS = tuple(Adapter(f"mlx5_{i}", f"0000:0{i}:00.0", "MT_0000000838", "28.39.1002") for i in range(3))

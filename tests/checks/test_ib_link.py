@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.ib_link import Policy, Role, judge, read, remember
-from nodetriage.checks.ib_port import Port
+from nodetriage.checks.fabric.ib_link import Policy, Role, judge, read, remember
 from nodetriage.checks.model import Finding, Severity, Unavailable
+from nodetriage.checks.readers.ib_port import Port
 
 PORT = Port("mlx5_0/1", 1000.0, "ACTIVE", "LinkUp", 400, 4, "NDR", "InfiniBand", "0000:18:00.0", downed=0)
 DOWN = replace(PORT, state="DOWN", phys_state="Polling", rate_gbps=10, speed="SDR")

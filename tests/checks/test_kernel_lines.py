@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.host import Host
-from nodetriage.checks import cpu_mce, disk_errors, kernel_hang
-from nodetriage.checks.kernel_lines import TEXT_LIMIT
+from nodetriage.checks.host import cpu_mce, kernel_hang
 from nodetriage.checks.model import Check, KernelRecord, Severity
+from nodetriage.checks.rules.kernel_lines import TEXT_LIMIT
+from nodetriage.checks.storage import disk_errors
 
 CHECKS = (cpu_mce.CHECK, disk_errors.CHECK, kernel_hang.CHECK)
 NOISE = (

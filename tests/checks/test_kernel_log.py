@@ -7,8 +7,8 @@ import pytest
 
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks import ALL
 from nodetriage.checks.model import Check, KernelRecord
+from nodetriage.checks.registry import ALL
 
 DGX = Path(__file__).resolve().parents[1] / "hosts/dgx-h100"
 

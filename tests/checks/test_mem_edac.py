@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.host import Host
-from nodetriage.checks.edac import Dimm
-from nodetriage.checks.mem_edac import CHECK, Policy, judge, read
+from nodetriage.checks.host.mem_edac import CHECK, Policy, judge, read
 from nodetriage.checks.model import Finding, Severity, Unavailable
+from nodetriage.checks.readers.edac import Dimm
 
 DIMM = Dimm("CPU_SrcID#0_MC#0_Chan#1_DIMM#0", "mc0/dimm1", at_s=1000.0)
 MC = "sys/devices/system/edac/mc/mc0"

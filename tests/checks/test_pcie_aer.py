@@ -6,10 +6,10 @@ import pytest
 
 from nodetriage.agent.host import Host
 from nodetriage.agent.run import run
-from nodetriage.checks import gpu_xid
+from nodetriage.checks.gpu import gpu_xid
 from nodetriage.checks.model import Finding, Severity, Unavailable
-from nodetriage.checks.pcie_aer import CHECK, Policy, judge, read
-from nodetriage.checks.pcie_counts import Counts
+from nodetriage.checks.pcie.pcie_aer import CHECK, Policy, judge, read
+from nodetriage.checks.readers.aer_counters import Counts
 
 NIC, PORT = "0000:18:00.0", "0000:17:01.0"
 

@@ -7,8 +7,8 @@ import pytest
 
 from nodetriage.agent.host import Host
 from nodetriage.checks.model import Finding, Severity, Unavailable
-from nodetriage.checks.pcie_ends import Link
-from nodetriage.checks.pcie_link import CHECK, Expected, Policy, judge, read, remember
+from nodetriage.checks.pcie.pcie_link import CHECK, Expected, Policy, judge, read, remember
+from nodetriage.checks.readers.pcie_ends import Link
 
 GPU = Link("0000:9d:00.0", "gpu", "0000:9c:01.0", 16, 2.5, 16, 32.0)
 NIC = Link("0000:18:00.0", "nic", "0000:17:01.0", 16, 32.0, 16, 32.0)

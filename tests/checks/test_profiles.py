@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.checks import ALL
-from nodetriage.checks.ib_link import Role
-from nodetriage.checks.profiles import Match, Profile, choose, load, policies, profiles
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.fabric.ib_link import Role
+from nodetriage.checks.model.settings import ConfigError
+from nodetriage.checks.profiles.catalogue import Match, Profile, choose, load, policies, profiles
+from nodetriage.checks.registry import ALL
 
 H100 = ("NVIDIA H100 80GB HBM3",) * 8
 

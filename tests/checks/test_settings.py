@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.settings import ConfigError, decode, load_toml, replace_from
+from nodetriage.checks.model.settings import ConfigError, decode, load_toml, replace_from
 
 
 class Colour(enum.StrEnum):

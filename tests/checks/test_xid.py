@@ -8,10 +8,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Severity
-from nodetriage.checks.xid import KERNEL_PATTERN, XidLine, catalogue, explain, explain_switch, parse, records
-from nodetriage.checks.xid_rules import assess
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.readers.nvidia_log import (
+    KERNEL_PATTERN,
+    XidLine,
+    catalogue,
+    explain,
+    explain_switch,
+    parse,
+    records,
+)
+from nodetriage.checks.rules.xid_rules import assess
 
 TABLE = Path(__file__).parent / "data/xid_lines.tsv"
 

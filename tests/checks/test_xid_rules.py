@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks import nvlink5
 from nodetriage.checks.model import Severity
-from nodetriage.checks.xid import parse
-from nodetriage.checks.xid_rules import Worth, assess
+from nodetriage.checks.readers.nvidia_log import parse
+from nodetriage.checks.rules import nvlink5
+from nodetriage.checks.rules.xid_rules import Worth, assess
 
 
 def worth(code: int, rest: str, pci: str = "0000:01:00") -> Worth:

@@ -39,7 +39,7 @@ from fake_slurm import FakeSlurm
 from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.settings import replace_from
+from nodetriage.checks.model.settings import replace_from
 from nodetriage.controller import actions, brake, contact, ledger, policy, schema
 from nodetriage.controller.recheck import Then, recheck
 from nodetriage.controller.rules import Policy

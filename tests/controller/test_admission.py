@@ -11,7 +11,7 @@ from fleet_client import BOOT, VERSION, acked, agent, batch, event, hello, servi
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import history
 from nodetriage.controller.admission import AdmissionSettings, Bucket, admit_hello
 from nodetriage.controller.history import EventFilter

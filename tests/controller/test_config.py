@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.config import load, needs_restart
 from nodetriage.controller.database import open_database
 from nodetriage.controller.rules import Authority

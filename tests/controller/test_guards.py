@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import contact, ledger, policy, schema, topology
 from nodetriage.controller.guards import BreakerLimits, CommonMode, Lemons, Limits
 from nodetriage.controller.looker import merged

@@ -8,7 +8,7 @@ import pytest
 from slurm_wait import wait_until
 from sqlalchemy import func, make_url, select
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import migrate, schema
 from nodetriage.controller.database import open_database
 from nodetriage.controller.leader import Deposed, Leadership

@@ -13,7 +13,7 @@ from fake_slurm import FakeSlurm
 from fleet_client import agent, event, serving
 from sqlalchemy import select
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import operator, schema
 from nodetriage.controller.admission import Refused
 from nodetriage.controller.brain import Brain

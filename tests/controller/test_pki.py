@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import certificate, cli
 from nodetriage.controller.certificate import BadCertificate, Role, holder, is_issued_by, load_certificate, load_pair
 from nodetriage.controller.pki import Pki, look, read_pair

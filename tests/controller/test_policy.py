@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import commonmode, policy, turn
 from nodetriage.controller.guards import BreakerLimits, CommonMode
 from nodetriage.controller.rules import Authority, Limits, Policy, Response, Rule, load_policy, shipped_policy

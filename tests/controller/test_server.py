@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import history
 from nodetriage.controller.admission import Refused
 from nodetriage.controller.history import EventFilter

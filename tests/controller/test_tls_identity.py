@@ -13,7 +13,7 @@ from fleet_client import ended, event, hello
 from secure import Site, Witness, secure_agent, secure_channel, secure_serving
 from structlog.testing import capture_logs
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.admission import Refused
 from nodetriage.controller.certificate import Role
 from nodetriage.controller.database import open_database

@@ -10,7 +10,7 @@ from programs import NODETRIAGE, Program
 from slurm_cluster import wait_until
 
 from nodetriage.agent.status import ask
-from nodetriage.checks import ALL
+from nodetriage.checks.registry import ALL
 
 LOOKS = ("disk_errors", "fs_mounts")
 START_LIMIT_S = 90.0

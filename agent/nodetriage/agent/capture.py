@@ -18,8 +18,8 @@ from nodetriage.agent.host import Announce, Host
 from nodetriage.agent.run import run
 from nodetriage.agent.scrub import Scrubber
 from nodetriage.agent.tree import command_name, inside
-from nodetriage.checks import profiles
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, Outcome, Program, Unavailable
+from nodetriage.checks.profiles import catalogue
 
 _NAME_FILES = ("/proc/sys/kernel/hostname", "/etc/hostname")
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
@@ -224,7 +224,7 @@ def capture(checks: Iterable[Check[Any, Any]], host: CaptureHost) -> list[str]:
     """Runs each check on the host; a line for each that could not read all it wanted."""
     troubles = []
     with contextlib.suppress(OSError):
-        host.text(profiles.DMI_PRODUCT)  # it chooses the profile
+        host.text(catalogue.DMI_PRODUCT)  # it chooses the profile
     for check in checks:
         result = run(check, host.for_check(check), check.policy, None)
         if result.outcome in (Outcome.BROKEN, Outcome.SKIPPED):

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a mount point need not be text
     arguments = _parser().parse_args(argv)
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
 
     try:
         code: int = arguments.verb(arguments)
@@ -143,7 +143,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _chosen(names: Sequence[str], settings: "AgentSettings") -> "list[Check[Any, Any]]":
     """The checks of these names, in the order of the catalogue; without names, those that are enabled."""
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
 
     for name in names:
         if name not in settings.checks:
@@ -199,7 +199,7 @@ def _triage(log: BinaryIO, as_json: bool) -> int:
 def _capture(arguments: argparse.Namespace) -> int:
     from nodetriage.agent import capture
     from nodetriage.agent.catalogue import CHECKS
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
 
     try:
         arguments.into.mkdir(parents=True)

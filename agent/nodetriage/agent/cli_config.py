@@ -43,7 +43,7 @@ def _load(arguments: argparse.Namespace) -> "AgentSettings":
 def _show(arguments: argparse.Namespace) -> int:
     from nodetriage.agent.expected import with_profile
     from nodetriage.agent.host import Host
-    from nodetriage.checks.settings import as_toml, shown
+    from nodetriage.checks.model.settings import as_toml, shown
 
     settings = with_profile(_load(arguments), Host(arguments.root))
     lines = [(k, v, w) for k, v in values(settings) if (w := source(settings, k)) or not arguments.changed]
@@ -61,7 +61,7 @@ def values(settings: "AgentSettings") -> Iterator[tuple[str, Any]]:
     from dataclasses import fields
 
     from nodetriage.agent.config import COMMON_KEYS, Sections
-    from nodetriage.checks.settings import leaves
+    from nodetriage.checks.model.settings import leaves
 
     for section in fields(Sections):
         yield from leaves(getattr(settings, section.name), section.name)
@@ -73,8 +73,8 @@ def values(settings: "AgentSettings") -> Iterator[tuple[str, Any]]:
 
 def source(settings: "AgentSettings", key: str) -> str:
     """Where a key is set: file and table, or the profile; "" for a default."""
-    from nodetriage.checks.profiles import profiles
-    from nodetriage.checks.settings import leaf_keys
+    from nodetriage.checks.model.settings import leaf_keys
+    from nodetriage.checks.profiles.catalogue import profiles
 
     if where := settings.sources.get(key):
         return where

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_profile(defaults(CHECKS), host)
     if arguments.learn:
         return _learn(arguments, settings, _product(host))
-    from nodetriage.checks.profiles import profiles
+    from nodetriage.checks.profiles.catalogue import profiles
 
     print(f"# profile {settings.profile.name}, chosen by what the machine is")
     print("\n".join(_tables(profiles()[settings.profile.name].checks)))
@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _learn(arguments: argparse.Namespace, settings: "AgentSettings", product: str) -> int:
-    from nodetriage.checks import learned
     from nodetriage.checks.model import Severity
+    from nodetriage.checks.profiles import learned
 
     results = _look(arguments.root, settings)
     wrong = [f for result in results for f in result.findings if f.severity >= Severity.LOW]
@@ -51,7 +51,7 @@ def _learn(arguments: argparse.Namespace, settings: "AgentSettings", product: st
     print("# Learned from one machine: look through it, then name it in [profile] of agent.toml.")
     print("# A role of ib_link is named after its rate; rename it after what its ports are for.")
     if product:
-        from nodetriage.checks.settings import as_toml
+        from nodetriage.checks.model.settings import as_toml
 
         print(f"\n[match]\ndmi_product = [{as_toml(product)}]\nrank = 20")
     print("\n".join(_tables(found)))
@@ -73,8 +73,8 @@ def _memories(results: "list[Result]", settings: "AgentSettings") -> dict[str, A
     import msgspec
 
     from nodetriage.agent.worker import memory_type
-    from nodetriage.checks.learned import BY_CHECK
     from nodetriage.checks.model import Outcome
+    from nodetriage.checks.profiles.learned import BY_CHECK
 
     # Skipped ones too: a check that was not told what to expect is just what there is to learn for.
     told = (Outcome.OK, Outcome.FINDINGS, Outcome.SKIPPED)
@@ -90,7 +90,7 @@ def _memories(results: "list[Result]", settings: "AgentSettings") -> dict[str, A
 
 def _tables(table: Mapping[str, Any], path: str = "checks") -> Iterator[str]:
     """As TOML: the plain values of a table under its name, then its tables."""
-    from nodetriage.checks.settings import as_toml
+    from nodetriage.checks.model.settings import as_toml
 
     if plain := {key: value for key, value in table.items() if not isinstance(value, Mapping)}:
         yield f"\n[{path}]"
@@ -101,7 +101,7 @@ def _tables(table: Mapping[str, Any], path: str = "checks") -> Iterator[str]:
 
 
 def _product(host: Any) -> str:
-    from nodetriage.checks.profiles import DMI_PRODUCT
+    from nodetriage.checks.profiles.catalogue import DMI_PRODUCT
 
     try:
         return str(host.text(DMI_PRODUCT))

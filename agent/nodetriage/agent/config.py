@@ -12,7 +12,7 @@ from typing import Any, Literal
 from nodetriage.agent import layers
 from nodetriage.agent.layers import Layer
 from nodetriage.checks.model import Check, Severity
-from nodetriage.checks.settings import ConfigError, leaf_keys, replace_from
+from nodetriage.checks.model.settings import ConfigError, leaf_keys, replace_from
 
 
 @dataclass(frozen=True, slots=True)

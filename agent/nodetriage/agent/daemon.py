@@ -30,7 +30,7 @@ from nodetriage.agent.traffic import Traffic
 from nodetriage.agent.verdict import Change, Kind, Verdict
 from nodetriage.agent.workers import Workers, setup_from
 from nodetriage.checks.model import Scalar, Severity
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.service import log
 from nodetriage.service.notify import Notify
 from nodetriage.service.version import VERSION

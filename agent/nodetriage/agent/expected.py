@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from nodetriage.agent.config import AgentSettings, CheckSettings, Profile
 from nodetriage.agent.host import Host
-from nodetriage.checks import profiles
 from nodetriage.checks.model import Unavailable
-from nodetriage.checks.settings import ConfigError, replace_from
+from nodetriage.checks.model.settings import ConfigError, replace_from
+from nodetriage.checks.profiles import catalogue
 
 NAMES_TIMEOUT_S = 2.0
 
@@ -20,14 +20,14 @@ def with_profile(settings: AgentSettings, host: Host, wanted: str = "") -> Agent
     """
     profile = _choose(settings, host, wanted)
     unknown = profile.checks.keys() - settings.checks.keys()
-    if unknown and profile.name not in profiles.profiles():  # ours name only our checks: a test sees to it
+    if unknown and profile.name not in catalogue.profiles():  # ours name only our checks: a test sees to it
         known = ", ".join(sorted(settings.checks))
         raise ConfigError(f"profile {profile.name}: checks.{min(unknown)}: unknown check; known checks: {known}")
     checks = {name: _under(one, profile) for name, one in settings.checks.items()}
     return dataclasses.replace(settings, profile=Profile(profile.name), checks=MappingProxyType(checks))
 
 
-def _under(one: CheckSettings, profile: profiles.Profile) -> CheckSettings:
+def _under(one: CheckSettings, profile: catalogue.Profile) -> CheckSettings:
     """Default, then profile, then configuration."""
     name = one.check.name
     overrides = {**profile.checks.get(name, {}), **one.overrides}
@@ -36,21 +36,21 @@ def _under(one: CheckSettings, profile: profiles.Profile) -> CheckSettings:
     return dataclasses.replace(one, check=dataclasses.replace(one.check, policy=policy), overrides=overrides)
 
 
-def _choose(settings: AgentSettings, host: Host, wanted: str) -> profiles.Profile:
+def _choose(settings: AgentSettings, host: Host, wanted: str) -> catalogue.Profile:
     """The one that is asked for by name or as a file, else by the settings, else what the machine looks like."""
     name = wanted or settings.profile.name
     if name.endswith(".toml"):
-        return profiles.load(Path(name))
+        return catalogue.load(Path(name))
     if name:
-        known = profiles.profiles()
+        known = catalogue.profiles()
         if name not in known:
             raise ConfigError(f"profile {name!r}: unknown; known profiles: {', '.join(sorted(known))}")
         return known[name]
     try:
-        product = host.text(profiles.DMI_PRODUCT)
+        product = host.text(catalogue.DMI_PRODUCT)
     except OSError:
         product = ""
-    return profiles.choose(product, _gpu_names(host))
+    return catalogue.choose(product, _gpu_names(host))
 
 
 def _gpu_names(host: Host) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nodetriage.agent.report import MEANS, WIDTH
-from nodetriage.checks import xid
-from nodetriage.checks.faults import Fault, faults
 from nodetriage.checks.model import Severity
+from nodetriage.checks.model.faults import Fault, faults
+from nodetriage.checks.readers import nvidia_log
 
 _NUMBER = re.compile(r"(?P<kind>xid|sxid|)[ :=#-]*(?P<code>\d{1,6})", re.IGNORECASE)
 
@@ -53,7 +53,7 @@ def explain(word: str) -> Explanation:
 
 
 def _xid(code: int) -> Explanation:
-    known = xid.explain(code)
+    known = nvidia_log.explain(code)
     fault = faults().get(known.fault)
     return Explanation(
         subject=f"Xid {code} ({known.mnemonic})",
@@ -70,7 +70,7 @@ def _xid(code: int) -> Explanation:
 
 
 def _sxid(code: int) -> Explanation:
-    known = xid.explain_switch(code)
+    known = nvidia_log.explain_switch(code)
     if known is None:
         raise KeyError(f"SXid {code}: not in the catalogue of this version")
     fault = faults()["nvswitch_fatal" if known.severity is Severity.HIGH else "nvswitch_error"]

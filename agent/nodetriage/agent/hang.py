@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Check, Finding, Scalar, Severity
+from nodetriage.checks.model.faults import faults
 
 STACK_FRAMES = 12
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

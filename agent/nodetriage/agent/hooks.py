@@ -20,8 +20,8 @@ from nodetriage.agent.config import HookSettings
 from nodetriage.agent.rounds import Record, Rounds
 from nodetriage.agent.unanswered import Note, Notes
 from nodetriage.agent.verdict import Change, CheckVerdict, Held, Kind
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Check, Outcome, Scalar, Severity
+from nodetriage.checks.model.faults import faults
 
 VERBS = ("prolog", "epilog", "health")
 MOST_JOBS = 512  # remembered with their start, for the epilog

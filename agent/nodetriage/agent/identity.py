@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nodetriage.agent.config import AgentSettings, IdentitySettings, node_name
 from nodetriage.agent.connection import PLAINTEXT, Identity, Metadata, Refused, anonymous
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.service.address import is_local, is_unix
 from nodetriage.service.claim import AGENT, CONTROLLER, METADATA_KEY, TTL_S, Claim
 from nodetriage.service.munge import Munge, MungeError

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nodetriage.agent import nodeset
-from nodetriage.checks.settings import ConfigError, load_toml
+from nodetriage.checks.model.settings import ConfigError, load_toml
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
 
     from nodetriage.agent import quarantine
     from nodetriage.agent.workers import Workers, setup_from
-    from nodetriage.checks import gpu_xid
+    from nodetriage.checks.gpu import gpu_xid
 
     log = kernel_log(settings)
     setup = msgspec.structs.replace(setup_from(settings), root="/")

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nodetriage.agent.run import Result
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Check, Finding, Host, Outcome, Scalar, latest
+from nodetriage.checks.model.faults import faults
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ four bytes. A port's counters are asked of its firmware, and that may hang: so n
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nodetriage.checks.ib_port import places
 from nodetriage.checks.model import Check, Finding, Host
-from nodetriage.checks.sysfs import count_if_told
+from nodetriage.checks.readers.ib_port import places
+from nodetriage.checks.readers.sysfs import count_if_told
 
 UNIT_BYTES = 4
 

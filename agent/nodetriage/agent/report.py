@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nodetriage.agent.run import Result
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Finding, Outcome, Severity
+from nodetriage.checks.model.faults import faults
 
 OK, WARNING, SERIOUS, UNKNOWN = 0, 1, 2, 3  # the order of Nagios plugins
 

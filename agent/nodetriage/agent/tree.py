@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from nodetriage.agent import kmsg
 from nodetriage.agent.host import LINKS_LIMIT, read_whole
 from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Program, Unavailable
-from nodetriage.checks.settings import ConfigError, decode, load_toml
+from nodetriage.checks.model.settings import ConfigError, decode, load_toml
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodetriage.agent import kmsg, report
-from nodetriage.checks import xid
 from nodetriage.checks.model import Severity
-from nodetriage.checks.xid_rules import assess
+from nodetriage.checks.readers import nvidia_log
+from nodetriage.checks.rules.xid_rules import assess
 
 # str.splitlines breaks at these too; in a log they are bytes like others.
 _NO_BREAKS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
@@ -40,7 +40,7 @@ def triage(log: Iterable[bytes]) -> Iterator[Fault]:
             numbers.append(number)
             yield text
 
-    for record in xid.records(texts()):
+    for record in nvidia_log.records(texts()):
         first = numbers.popleft()
         for _ in range(record.count("\n")):
             numbers.popleft()
@@ -59,7 +59,7 @@ def _lines(log: Iterable[bytes]) -> Iterator[tuple[int, str]]:
 
 
 def _fault(number: int, record: str) -> Fault | None:
-    line = xid.parse(record)
+    line = nvidia_log.parse(record)
     worth = assess(line) if line is not None else None
     if line is None or worth is None:
         return None

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodetriage.agent.run import Result
-from nodetriage.checks.faults import Fault, faults
 from nodetriage.checks.model import Check, Finding, Outcome, Scalar, Severity
+from nodetriage.checks.model.faults import Fault, faults
 
 REPEAT_EVERY_S = 60.0  # at most one REPEATED event of a finding in this time; occurrences are counted all the same
 SAME_EVERY_S = 3600.0  # the same, where not even the evidence differs

@@ -22,7 +22,7 @@ from nodetriage.agent.host import Host
 from nodetriage.agent.port_bytes import TRAFFIC
 from nodetriage.agent.run import Result, run
 from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest
-from nodetriage.checks.settings import replace_from
+from nodetriage.checks.model.settings import replace_from
 
 DOING_BYTES = 1024  # of the page in which a worker says what it is doing
 GIVE_BACK_AFTER = 500  # requests: some hours

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def report(args: argparse.Namespace) -> int:
     """0 done, 3 the input cannot be read, 78 the command or the settings are wrong."""
     from nodetriage.analysis.tables import TableError
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
 
     if not (args.jobs or args.events or args.database or args.outages):
         return _say("report: expected --jobs, --events or --database", BAD_CONFIGURATION)

@@ -14,7 +14,7 @@ import polars as pl
 from nodetriage.analysis.nodelist import NO_LIST, expand_column
 from nodetriage.analysis.sacct_lines import BLOCK_BYTES, Header, records
 from nodetriage.analysis.tables import JOBS, TIME, Imported, Problems, TableError, empty, sound_jobs
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 
 COLUMNS = (
     "JobID,User,Partition,QOS,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,Suspended,NNodes,NodeList,"

@@ -17,7 +17,7 @@ from nodetriage.analysis.lemon_signals import Facts
 from nodetriage.analysis.lemons import Judged, Lemons
 from nodetriage.analysis.observed import Observe
 from nodetriage.analysis.rates import LARGE_GPUS, FleetRate
-from nodetriage.checks.settings import decode, load_toml
+from nodetriage.checks.model.settings import decode, load_toml
 
 FAILED = pl.col("infrastructure")
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 import polars as pl
 
-from nodetriage.checks import faults
-from nodetriage.checks.faults import Domain
-from nodetriage.checks.settings import decode, load_toml
+from nodetriage.checks.model import faults
+from nodetriage.checks.model.faults import Domain
+from nodetriage.checks.model.settings import decode, load_toml
 
 DOMAINS: tuple[Domain, ...] = ("user", "system", "hardware")
 

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Iterator
 
-from nodetriage.checks.faults import Fault, faults
-from nodetriage.checks.xid import catalogue
+from nodetriage.checks.model.faults import Fault, faults
+from nodetriage.checks.readers.nvidia_log import catalogue
 
 _HEAD = """\
 # Faults

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = _parser(arguments).parse_args(arguments)
     from sqlalchemy.exc import SQLAlchemyError
 
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
     from nodetriage.controller.database import NoDatabase, StoreError, reason_of
 
     try:

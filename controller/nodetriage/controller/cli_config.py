@@ -37,7 +37,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     import json
 
-    from nodetriage.checks.settings import as_toml, leaf_keys, leaves, load_toml, shown
+    from nodetriage.checks.model.settings import as_toml, leaf_keys, leaves, load_toml, shown
     from nodetriage.controller.config import DEFAULT_CONFIG, files, load
 
     path = arguments.config or DEFAULT_CONFIG

@@ -72,7 +72,7 @@ def _add_socket(verb: argparse.ArgumentParser) -> None:
 
 
 def _maintenance(arguments: argparse.Namespace) -> int:
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
 
     on = arguments.switch == "on"
     if on and not arguments.reason.strip():
@@ -94,7 +94,7 @@ def _run_checks(arguments: argparse.Namespace) -> int:
 
 
 def _breaker(arguments: argparse.Namespace) -> int:
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
 
     if arguments.what == "status":
         return _breaker_status(arguments)

@@ -82,7 +82,7 @@ def _names(given: list[str]) -> list[str]:
     """Node sets spelt out. Raises ConfigError."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
 
     try:
         return [str(name) for name in NodeSet.fromlist(given, resolver=RESOLVER_NOGROUP)]
@@ -98,7 +98,7 @@ def _init(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") ->
 
 
 def _issue(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") -> int:
-    from nodetriage.checks.settings import ConfigError
+    from nodetriage.checks.model.settings import ConfigError
     from nodetriage.controller.certificate import Role
 
     role = Role(arguments.role)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
 from nodetriage.controller import topology
 from nodetriage.controller.database import sqlite_url
 from nodetriage.controller.identity_settings import IdentitySettings

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import config, metrics
 from nodetriage.controller.brain import Brain
 from nodetriage.controller.config import ControllerSettings

@@ -7,7 +7,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, m
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import schema
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Severity
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.rules import Authority, Policy, Response, Rule
 
 _MEANS = {

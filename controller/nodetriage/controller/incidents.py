@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Severity
+from nodetriage.checks.model.faults import faults
 from nodetriage.controller.state import ActionKind, EventKind, NodeState, Transition
 
 GAP = timedelta(minutes=5)  # between two signs of one incident

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import grpc
 import structlog
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import schema
 from nodetriage.controller.admission import Refused
 from nodetriage.controller.state import OperatorCommand, Step

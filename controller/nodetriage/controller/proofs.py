@@ -1,6 +1,6 @@
 """The way in which this controller's settings want peers to show who they are."""
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.identity import Proof, ThisMachine
 from nodetriage.controller.munge_proof import MungeProof

@@ -8,9 +8,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from nodetriage.checks.faults import faults
 from nodetriage.checks.model import Severity
-from nodetriage.checks.settings import ConfigError, load_toml, replace_from
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
 from nodetriage.controller.guards import BreakerLimits, CommonMode, Lemons, Limits, Shadow
 
 

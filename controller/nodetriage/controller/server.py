@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_health.v1 import health_pb2 as health_protocol
 from grpc_reflection.v1alpha import reflection
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.admission import Bucket, Refused, admit_hello, admit_watch
 from nodetriage.controller.door import Door
 from nodetriage.controller.freshness import Freshness

@@ -8,7 +8,7 @@ from typing import cast
 import grpc
 import structlog
 
-from nodetriage.checks.settings import ConfigError
+from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.certificate import BadCertificate, Role, holder, load_certificate
 from nodetriage.controller.identity import Context, Identity, unauthenticated
 from nodetriage.controller.identity_settings import IdentitySettings

@@ -11,7 +11,7 @@ A table is a kind, a key a name, its value a node list in the scheduler's notati
 from collections.abc import Mapping
 from pathlib import Path
 
-from nodetriage.checks.settings import ConfigError, load_toml
+from nodetriage.checks.model.settings import ConfigError, load_toml
 
 MOST_NODES = 100_000  # in one file: n[1-999999] is a slip
 

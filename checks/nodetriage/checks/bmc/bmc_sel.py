@@ -1,0 +1,94 @@
+"""New entries of the BMC's system event log that say that hardware failed, and a log that is full.
+
+Asks `ipmitool sel info`, `sel time get` and `sel elist last N` (IPMI 2.0, chapters 31 and 42). The log is never
+cleared: it is evidence, and others keep their place in it. What is new is told by record id and time, so that a log
+that somebody else cleared starts anew here too.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity
+from nodetriage.checks.readers import ipmi
+
+_LAST = 64  # entries a look; reading a log of a thousand takes a slow BMC half a minute
+# The first that fits decides. A "Critical Interrupt" that a bus corrected is only worth knowing.
+_RULES: tuple[tuple[str, str, str, Severity], ...] = (
+    # sensor, event, fault
+    ("Critical Interrupt", "Correctable|Degraded|Software NMI|Diagnostic", "bmc_bus_corrected", Severity.WARNING),
+    ("Critical Interrupt", "", "bmc_critical_interrupt", Severity.HIGH),
+    ("Memory", "Uncorrectable|Parity", "bmc_memory_uncorrectable", Severity.HIGH),
+    ("Memory", "limit", "bmc_memory_correctable_limit", Severity.WARNING),
+    ("Processor", "IERR|Thermal Trip|FRB|Uncorrectable|Machine Check|Configuration", "bmc_processor", Severity.HIGH),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`first_look_h` and `first_look`: entries that young count, at most that much, when nobody looked before: what
+    is in the log from before a reboot may be why the machine rebooted, or may have been repaired since."""
+
+    first_look_h: float = 1.0
+    first_look: Severity = Severity.LOW
+    full_at_pct: int = 90
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """`now_s` is the BMC's clock; -1 where it cannot be read."""
+
+    now_s: float
+    used_pct: int
+    overflow: bool
+    entries: tuple[ipmi.LogEntry, ...]  # the newest, oldest first
+
+
+def read(host: Host) -> EventLog:
+    """Raises Unavailable without ipmitool or a BMC; ipmi.Silent where the BMC does not answer."""
+    about = dict(line.partition(":")[::2] for line in ipmi.ask(host, "sel", "info").splitlines())
+    facts = {name.strip(): value.strip() for name, value in about.items()}
+    used = facts.get("Percent Used", "").rstrip("%")
+    entries = facts.get("Entries", "")
+    if not entries.isdecimal():
+        raise ValueError(f"ipmitool sel info: Entries: expected a number, got {entries!r}")
+    newest = ipmi.log_entries(ipmi.ask(host, "sel", "elist", "last", str(_LAST))) if int(entries) else ()
+    now_s = ipmi.stamp(ipmi.ask(host, "sel", "time", "get").split())
+    overflow = facts.get("Overflow", "false") == "true"
+    return EventLog(now_s, int(used) if used.isdecimal() else 0, overflow, newest)
+
+
+def judge(now: EventLog, before: EventLog | None, policy: Policy) -> Iterator[Finding]:
+    if now.overflow or now.used_pct >= policy.full_at_pct:
+        full: dict[str, Scalar] = {"used_pct": now.used_pct, "overflow": now.overflow}
+        yield Finding(ipmi.BMC, "bmc_log_full", Severity.WARNING, full)
+    first = before is None
+    known = set(before.entries) if before else set()
+    for entry in now.entries:
+        old = entry in known or (first and not now.now_s - policy.first_look_h * 3600 <= entry.at_s <= now.now_s + 60)
+        if old or not entry.asserted:
+            continue
+        for sensor, event, fault, severity in _RULES:
+            if entry.sensor.startswith(sensor) and re.search(event, entry.event):
+                worth = min(severity, policy.first_look) if first else severity
+                evidence: dict[str, Scalar] = {"record": entry.record, "event": entry.event, "first_look": first}
+                yield Finding(entry.sensor, fault, worth, evidence)
+                break
+
+
+def remember(before: EventLog | None, now: EventLog) -> EventLog:
+    """The newest entries, and those of the look before: an answer that was cut short makes none of them new."""
+    known = dict.fromkeys((*(before.entries if before else ()), *now.entries))
+    return replace(now, entries=tuple(known)[-2 * _LAST :])
+
+
+CHECK = Check(
+    name="bmc_sel",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=(*dict.fromkeys(fault for _, _, fault, _ in _RULES), "bmc_log_full"),
+    worker="bmc",
+    timeout_s=200,
+    remember=remember,
+)

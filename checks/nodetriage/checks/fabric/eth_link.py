@@ -1,0 +1,108 @@
+"""Ethernet links that are down, slow or flapping, and bonds that lost a member.
+
+Reads /sys/class/net (Documentation/ABI/testing/sysfs-class-net): physical functions on PCI, and bonds. A port that
+nobody named and that never was up since boot is unused, and no fault. Ports with RDMA belong to ib_link, unless they
+are named here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.readers.netdev import Interface, read_interfaces
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Interfaces that should be up."""
+
+    count: int = 1  # how many of that pattern
+    speed_mbps: int = 0  # 0: not judged
+    down: Severity = Severity.HIGH
+    slow: Severity = Severity.LOW
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Interfaces that nobody names are watched from the first time that they are up."""
+
+    expected: Mapping[str, Expected] = field(default_factory=dict)  # by pattern of interface names
+    down: Severity = Severity.LOW  # was up since boot, and nobody says that it must be
+    flap_window_s: float = 10_800.0
+    serious_flaps: int = 3  # within the window: low instead of warning
+
+
+def read(host: Host) -> tuple[Interface, ...]:
+    return read_interfaces(host)
+
+
+def remember(before: tuple[Interface, ...] | None, now: tuple[Interface, ...]) -> tuple[Interface, ...]:
+    """The newest reading, with whether each was ever up, and when it lost its carrier."""
+    old = {interface.name: interface for interface in before or ()}
+    return tuple(_since(old.get(interface.name), interface) for interface in now)
+
+
+def _since(old: Interface | None, now: Interface) -> Interface:
+    flaps = (*(old.flaps_at_s if old else ()), *((now.at_s,) * min(_downs(old, now), 99)))[-99:]
+    return replace(now, was_up=now.carrier or (old is not None and old.was_up), flaps_at_s=flaps)
+
+
+def _downs(old: Interface | None, now: Interface) -> int:
+    """Times down since the last look; 0 where the count was reset."""
+    if old is None or old.downs is None or now.downs is None:
+        return 0
+    return max(now.downs - old.downs, 0)
+
+
+def judge(now: tuple[Interface, ...], before: tuple[Interface, ...] | None, policy: Policy) -> Iterator[Finding]:
+    """Raises Unavailable where there is no Ethernet and none is expected."""
+    if not now and not policy.expected:
+        raise Unavailable("no Ethernet adapter in /sys/class/net")
+    old = {interface.name: interface for interface in before or ()}
+    there = dict.fromkeys(policy.expected, 0)
+    for interface in remember(before, now):
+        pattern = next((p for p in policy.expected if fnmatchcase(interface.name, p)), None)
+        if pattern is not None:
+            there[pattern] += 1
+        elif interface.rdma or not (interface.pci or interface.is_bond):
+            continue
+        expected = policy.expected[pattern] if pattern is not None else None
+        yield from _judge_one(interface, _downs(old.get(interface.name), interface), expected, policy)
+    for pattern, expected in policy.expected.items():
+        if there[pattern] < expected.count:
+            evidence = {"expected": expected.count, "found": there[pattern]}
+            yield Finding(f"net/{pattern}", "eth_missing", expected.down, evidence)
+
+
+def _judge_one(interface: Interface, downs: int, expected: Expected | None, policy: Policy) -> Iterator[Finding]:
+    part = interface.name
+    facts: dict[str, Scalar] = {"pci": interface.pci, "bond": interface.bond, "speed_mbps": interface.speed_mbps}
+    if interface.error:
+        yield Finding(part, "eth_unreadable", Severity.LOW, {"error": interface.error})
+    elif not interface.carrier:
+        if expected is not None:
+            yield Finding(part, "eth_link_down", expected.down, {**facts, "wanted_up": interface.wanted_up})
+        elif interface.was_up and interface.wanted_up:  # not one that somebody took down on purpose
+            severity = Severity.WARNING if interface.bond else policy.down
+            yield Finding(part, "eth_link_down", severity, {**facts, "wanted_up": True})
+    else:
+        if expected is not None and 0 < interface.speed_mbps < expected.speed_mbps:
+            yield Finding(part, "eth_link_slow", expected.slow, {**facts, "expected_mbps": expected.speed_mbps})
+        recent = sum(interface.at_s - at_s <= policy.flap_window_s for at_s in interface.flaps_at_s)
+        if downs:
+            severity = Severity.LOW if recent >= policy.serious_flaps else Severity.WARNING
+            yield Finding(part, "eth_link_flapping", severity, {**facts, "flaps": downs, "in_window": recent})
+
+
+CHECK = Check(
+    name="eth_link",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("eth_missing", "eth_unreadable", "eth_link_down", "eth_link_slow", "eth_link_flapping"),
+    worker="fabric",
+    every_s=300,
+    remember=remember,
+    wakes_on=("udev:net",),
+)

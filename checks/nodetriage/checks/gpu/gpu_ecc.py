@@ -1,0 +1,117 @@
+"""Memory errors of GPUs, as NVML counts them since the driver was loaded or the GPU was reset.
+
+Source: nvmlDeviceGetTotalEccErrors (volatile), nvmlDeviceGetSramEccErrorStatus, nvmlDeviceGetEccMode. The aggregate
+counts of a board's life are not judged: they would hold a row against it that was replaced long ago.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Check, Finding, Gpu, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.readers.gpu import answering, increase, keep, number
+
+_UNCORRECTED = "gpu_ecc_uncorrected"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`expect_ecc`: ECC that is off is a fault."""
+
+    expect_ecc: bool = False
+    corrected_per_hour: float = 1000.0  # between two looks; a healthy GPU has a handful in its life
+    first_look: Severity = Severity.LOW  # uncorrected errors that were there before anybody looked: a job survived them
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Counts of one GPU since the driver was loaded or the GPU was reset; None where NVML does not count."""
+
+    pci: str
+    uuid: str
+    at_s: float  # since boot
+    enabled: bool | None
+    uncorrected: int | None
+    corrected: int | None
+    sram_uncorrected: int | None
+    sram_threshold: bool | None
+
+
+def read(host: Host) -> tuple[Errors, ...]:
+    at_s = host.boottime_s()
+    found = (_errors(gpu, at_s) for gpu in answering(host, whole=True))
+    judged = tuple(gpu for gpu in found if gpu.enabled is False or gpu.uncorrected is not None)
+    if not judged:
+        raise Unavailable("no GPU here counts memory errors")
+    return judged
+
+
+def _errors(gpu: Gpu, at_s: float) -> Errors:
+    parity, secded = (number(gpu, f"sram_uncorrected_{kind}") for kind in ("parity", "secded"))
+    enabled, over = (number(gpu, fact) for fact in ("ecc_enabled", "sram_threshold_exceeded"))
+    return Errors(
+        gpu.pci,
+        gpu.uuid,
+        at_s,
+        bool(enabled) if enabled is not None else None,
+        number(gpu, "ecc_uncorrected_volatile"),
+        number(gpu, "ecc_corrected_volatile"),
+        None if parity is None and secded is None else (parity or 0) + (secded or 0),
+        None if over is None else bool(over),
+    )
+
+
+def judge(now: tuple[Errors, ...], before: tuple[Errors, ...] | None, policy: Policy) -> Iterator[Finding]:
+    earlier = {gpu.uuid: gpu for gpu in before or ()}
+    for gpu in now:
+        old = earlier.get(gpu.uuid)
+        if gpu.enabled is False and policy.expect_ecc:
+            yield Finding(gpu.pci, "gpu_ecc_off", Severity.LOW, {"uuid": gpu.uuid})
+        if gpu.sram_threshold:
+            yield Finding(gpu.pci, "gpu_sram_threshold", Severity.HIGH, {"uuid": gpu.uuid})
+        yield from _uncorrected(gpu, old, policy)
+        if old and gpu.at_s > old.at_s:
+            new, hours = increase(old.corrected, gpu.corrected), (gpu.at_s - old.at_s) / 3600
+            if new > 1 and new / hours > policy.corrected_per_hour:  # a single one is no rate
+                rate: dict[str, Scalar] = {"new": new, "per_hour": round(new / hours, 1), "uuid": gpu.uuid}
+                yield Finding(gpu.pci, "gpu_ecc_corrected_rate", Severity.WARNING, rate)
+
+
+def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Finding]:
+    """The total counts DRAM and SRAM; the driver may count SRAM apart."""
+    counts: dict[str, Scalar] = {"since_reset": gpu.uncorrected or 0, "sram_since_reset": gpu.sram_uncorrected or 0}
+    if old is None:
+        if gpu.uncorrected or gpu.sram_uncorrected:
+            yield Finding(gpu.pci, _UNCORRECTED, policy.first_look, {**counts, "uuid": gpu.uuid, "first_look": True})
+        return
+    sram = increase(old.sram_uncorrected, gpu.sram_uncorrected)
+    if new := max(sram, increase(old.uncorrected, gpu.uncorrected)):
+        memory = "SRAM" if sram else "DRAM or SRAM"
+        evidence = {**counts, "new": new, "memory": memory, "uuid": gpu.uuid}
+        yield Finding(gpu.pci, _UNCORRECTED, Severity.HIGH, evidence)
+
+
+def clears(now: tuple[Errors, ...], before: tuple[Errors, ...] | None) -> Iterable[tuple[str, str]]:
+    """A count that fell says that the GPU was reset, which is the cure."""
+    earlier = {gpu.uuid: gpu for gpu in before or ()}
+    for gpu in now:
+        old = earlier.get(gpu.uuid)
+        if old and gpu.uncorrected is not None and gpu.uncorrected < (old.uncorrected or 0):
+            yield gpu.pci, _UNCORRECTED
+
+
+def remember(before: tuple[Errors, ...] | None, now: tuple[Errors, ...]) -> tuple[Errors, ...]:
+    return keep(before, now)
+
+
+CHECK = Check(
+    name="gpu_ecc",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=(_UNCORRECTED, "gpu_sram_threshold", "gpu_ecc_corrected_rate", "gpu_ecc_off"),
+    worker="gpu",
+    timeout_s=10,
+    remember=remember,
+    clears=clears,
+    kernel_wakes=r"NVRM: Xid \([^)]*\): (48|92|94|95|140|17[12])\b",
+)

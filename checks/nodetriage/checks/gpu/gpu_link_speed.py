@@ -1,0 +1,83 @@
+"""GPUs that work and whose PCIe link still runs slower than board and slot can.
+
+Source: nvmlDeviceGetCurrPcieLinkGeneration, nvmlDeviceGetMaxPcieLinkGeneration (what GPU and system can together) and
+the clocks event reasons: an idle GPU lets its link fall to the lowest generation, and that is well. Lanes are
+pcie_link's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.readers.gpu import answering, keep, number
+
+_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One slow look at a working GPU may be the moment in which its link speeds up."""
+
+    slow_runs: int = 3  # looks at the working GPU in a row that must find its link slow
+    severity: Severity = Severity.LOW
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One GPU's link, by PCIe generation."""
+
+    pci: str
+    uuid: str
+    generation: int
+    most: int
+    busy: bool
+    slow_runs: int = 0  # the memory's
+
+
+def read(host: Host) -> tuple[Speed, ...]:
+    """Raises Unavailable where no GPU tells of its link and of what it does."""
+    found = []
+    for gpu in answering(host, whole=True):
+        generation, most = number(gpu, "pcie_generation"), number(gpu, "pcie_generation_max")
+        reasons = number(gpu, "clocks_event_reasons")
+        if generation and most and reasons is not None:
+            found.append(Speed(gpu.pci, gpu.uuid, generation, most, busy=not reasons & _IDLE))
+    if not found:
+        raise Unavailable("no GPU here tells both its PCIe generation and whether it is idle")
+    return tuple(found)
+
+
+def remember(before: tuple[Speed, ...] | None, now: tuple[Speed, ...]) -> tuple[Speed, ...]:
+    """The newest reading, with how many looks in a row at the working GPU found its link slow."""
+    old = {gpu.uuid: gpu.slow_runs for gpu in before or ()}
+    return keep(before, (replace(gpu, slow_runs=_slow_runs(old.get(gpu.uuid, 0), gpu)) for gpu in now))
+
+
+def _slow_runs(before: int, gpu: Speed) -> int:
+    if gpu.generation >= gpu.most:
+        return 0
+    return before + 1 if gpu.busy else before
+
+
+def judge(now: tuple[Speed, ...], before: tuple[Speed, ...] | None, policy: Policy) -> Iterator[Finding]:
+    """A GPU that was slow at work is held to be so while it idles: nothing shows the contrary."""
+    here = {gpu.uuid for gpu in now}
+    for gpu in remember(before, now):
+        if gpu.uuid in here and gpu.slow_runs >= policy.slow_runs:
+            evidence: dict[str, Scalar] = {
+                "kind": "gpu", "generation": gpu.generation, "expected_generation": gpu.most, "looks": gpu.slow_runs,
+                "uuid": gpu.uuid,
+            }  # fmt: skip
+            yield Finding(gpu.pci, "pcie_link_slow", policy.severity, evidence)
+
+
+CHECK = Check(
+    name="gpu_link_speed",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("pcie_link_slow",),
+    worker="gpu",
+    timeout_s=10,
+    remember=remember,
+)

@@ -1,0 +1,108 @@
+"""NVLinks that are down or make errors, and a fabric between the GPUs that is not ready.
+
+Source: nvmlDeviceGetNvLinkState, NVML's NVLink fields (data link layer, NVLink 5), nvmlDeviceGetGpuFabricInfoV. A
+bridged or PCIe card has links that lead nowhere: what is expected is the profile's word, or what was up since boot.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.readers import nvlink
+from nodetriage.checks.readers.gpu import answering, keep
+from nodetriage.checks.readers.nvlink import Links
+
+_FAILING = ("gpu_nvlink_failing", Severity.LOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`per_s`: errors a second by counter from which a link is not sound; what grows slower is a warning."""
+
+    expected_links: int = 0  # up on each GPU; 0: not known
+    expect_fabric: bool = False  # there are NVSwitches: the fabric has to be ready
+    expect_clique: bool = False  # the fabric spans nodes: a GPU without a clique is in none
+    fabric_grace_s: float = 600.0  # after boot, for the Fabric Manager
+    per_s: dict[str, float] = field(
+        default_factory=lambda: {"crc_flits": 100.0, "crc_data": 100.0, "crc_errors": 100.0, "replays": 10.0}
+    )
+    serious: tuple[str, ...] = ("failed_recoveries", "recoveries", "malformed_packets", "buffer_overruns")
+
+
+def read(host: Host) -> tuple[Links, ...]:
+    at_s = host.boottime_s()
+    found = tuple(links for gpu in answering(host, whole=True) if (links := nvlink.links_of(gpu, at_s)))
+    if not found:
+        raise Unavailable("no GPU here has NVLink or a fabric")
+    return found
+
+
+def remember(before: tuple[Links, ...] | None, now: tuple[Links, ...]) -> tuple[Links, ...]:
+    ever = {gpu.uuid: gpu.ever_up for gpu in before or ()}
+    return keep(before, (replace(g, ever_up=tuple(sorted({*g.up, *ever.get(g.uuid, ())}))) for g in now))
+
+
+def judge(now: tuple[Links, ...], before: tuple[Links, ...] | None, policy: Policy) -> Iterator[Finding]:
+    earlier = {gpu.uuid: gpu for gpu in before or ()}
+    for gpu in now:
+        old = earlier.get(gpu.uuid)
+        yield from _down(gpu, old.ever_up if old else (), policy)
+        yield from _fabric(gpu, policy)
+        if old and gpu.at_s > old.at_s:
+            yield from _errors(old, gpu, policy)
+
+
+def _down(gpu: Links, ever_up: tuple[int, ...], policy: Policy) -> Iterator[Finding]:
+    """With MIG the driver takes links down itself."""
+    lost = [link for link in gpu.down if link in ever_up]
+    if gpu.mig or not (lost or len(gpu.up) < policy.expected_links):
+        return
+    links = ",".join(map(str, lost or gpu.down))
+    evidence: dict[str, Scalar] = {"links": links, "up": len(gpu.up), "uuid": gpu.uuid}
+    if policy.expected_links:
+        evidence["expected"] = policy.expected_links
+    yield Finding(gpu.pci, "gpu_nvlink_down", Severity.HIGH, evidence)
+
+
+def _fabric(gpu: Links, policy: Policy) -> Iterator[Finding]:
+    state, status = gpu.fabric_state, gpu.fabric_status
+    bad = nvlink.unhealthy(gpu.fabric_health or 0) if state else []
+    if state == nvlink.COMPLETED:
+        alone = policy.expect_clique and gpu.fabric_clique == 0
+        broken = bool(status or bad or alone)
+    else:
+        waits = state == nvlink.IN_PROGRESS or (state == nvlink.NOT_STARTED and policy.expect_fabric)
+        broken = waits and gpu.at_s >= policy.fabric_grace_s
+    if broken:
+        known = {"state": state, "status": status, "clique": gpu.fabric_clique, "health": ",".join(bad) or None}
+        evidence: dict[str, Scalar] = {k: v for k, v in known.items() if v is not None}
+        yield Finding(gpu.pci, "gpu_fabric_incomplete", Severity.HIGH, {**evidence, "uuid": gpu.uuid})
+
+
+def _errors(old: Links, gpu: Links, policy: Policy) -> Iterator[Finding]:
+    """One finding a link, for its worst counter."""
+    seconds, worst = gpu.at_s - old.at_s, dict[str, Finding]()
+    for (link, counter), new in nvlink.growth(old, gpu).items():
+        limit = policy.per_s.get(counter)
+        serious = counter in policy.serious or (limit is not None and new / seconds >= limit)
+        fault, severity = _FAILING if serious else ("gpu_nvlink_errors", Severity.WARNING)
+        evidence: dict[str, Scalar] = {
+            "link": link, "counter": counter, "new": new, "per_s": round(new / seconds, 4), "uuid": gpu.uuid,
+        }  # fmt: skip
+        if link not in worst or severity > worst[link].severity:
+            worst[link] = Finding(f"{gpu.pci}/nvlink{link}", fault, severity, evidence)
+    yield from worst.values()
+
+
+CHECK = Check(
+    name="gpu_nvlink",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("gpu_nvlink_down", "gpu_fabric_incomplete", "gpu_nvlink_errors", "gpu_nvlink_failing"),
+    worker="gpu",
+    timeout_s=10,
+    remember=remember,
+    kernel_wakes=r"NVRM: Xid \([^)]*\): (74|136|14[4-9]|150)\b|: SXid \(",
+    raise_after=2,  # right after boot links come up one by one
+)

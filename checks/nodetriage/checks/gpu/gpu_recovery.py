@@ -1,0 +1,55 @@
+"""What the driver says that a GPU needs: reset, reboot, drain.
+
+Source: NVML's field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, since driver 565. It tells without any log what Xid 154 told
+once, so it also shows what happened while nobody listened.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Unavailable
+from nodetriage.checks.readers.gpu import answering, number
+from nodetriage.checks.rules import recovery_action
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Nothing to set: what an action is worth is one table, for Xid 154 as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What one GPU needs, by NVML's number."""
+
+    pci: str
+    uuid: str
+    action: int
+
+
+def read(host: Host) -> tuple[Action, ...]:
+    known = ((gpu, number(gpu, "recovery_action")) for gpu in answering(host))
+    found = tuple(Action(gpu.pci, gpu.uuid, action) for gpu, action in known if action is not None)
+    if not found:
+        raise Unavailable("this driver does not tell a GPU's recovery action")
+    return found
+
+
+def judge(now: tuple[Action, ...], before: tuple[Action, ...] | None, policy: Policy) -> Iterator[Finding]:
+    for gpu in now:
+        if gpu.action != recovery_action.NONE:
+            name, severity = recovery_action.worth(gpu.action)
+            evidence: dict[str, Scalar] = {"action": name, "recovery_action": gpu.action, "uuid": gpu.uuid}
+            yield Finding(gpu.pci, "gpu_recovery_needed", severity, evidence)
+
+
+CHECK = Check(
+    name="gpu_recovery",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("gpu_recovery_needed",),
+    worker="gpu",
+    timeout_s=10,
+    kernel_wakes=r"NVRM: Xid \([^)]*\): 154\b",
+    in_prolog=True,
+)

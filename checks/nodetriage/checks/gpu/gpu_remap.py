@@ -1,0 +1,66 @@
+"""GPU memory rows that wait for a remap, could not be remapped, or have few spares left.
+
+Source: nvmlDeviceGetRemappedRows and nvmlDeviceGetRowRemapperHistogram (Ampere and later).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Check, Finding, Host, RowRemap, Scalar, Severity, Unavailable
+from nodetriage.checks.readers.gpu import answering
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How many banks may be short of spare rows before it is said."""
+
+    exhausted_banks: int = 1  # banks without any spare row
+    low_banks: int = 1  # banks with few spare rows
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The remap state of one GPU."""
+
+    pci: str
+    uuid: str
+    remap: RowRemap
+
+
+def read(host: Host) -> tuple[Rows, ...]:
+    """Raises Unavailable where no GPU can remap rows."""
+    rows = tuple(Rows(gpu.pci, gpu.uuid, gpu.row_remap) for gpu in answering(host) if gpu.row_remap)
+    if not rows:
+        raise Unavailable("no GPU here answers with row remapping")
+    return rows
+
+
+def judge(now: tuple[Rows, ...], before: tuple[Rows, ...] | None, policy: Policy) -> Iterator[Finding]:
+    for gpu in now:
+        rows = gpu.remap
+        evidence: dict[str, Scalar] = {
+            "uuid": gpu.uuid,
+            "correctable_rows": rows.correctable_rows,
+            "uncorrectable_rows": rows.uncorrectable_rows,
+        }
+        if rows.failed:
+            yield Finding(gpu.pci, "gpu_remap_failed", Severity.HIGH, evidence)
+        if rows.pending:
+            yield Finding(gpu.pci, "gpu_remap_pending", Severity.LOW, evidence)
+        none, low = rows.banks_none or 0, rows.banks_low or 0
+        if none >= policy.exhausted_banks or low >= policy.low_banks:
+            banks = {"banks_none": none, "banks_low": low}
+            yield Finding(gpu.pci, "gpu_remap_spares_low", Severity.WARNING, {**evidence, **banks})
+
+
+CHECK = Check(
+    name="gpu_remap",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("gpu_remap_failed", "gpu_remap_pending", "gpu_remap_spares_low"),
+    worker="gpu",
+    timeout_s=10,
+    kernel_wakes=r"NVRM: Xid \([^)]*\): 6[34]\b",  # the driver says that it marked a row, or could not
+    in_prolog=True,
+)

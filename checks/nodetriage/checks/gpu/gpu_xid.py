@@ -1,0 +1,103 @@
+"""Errors that the NVIDIA driver writes to the kernel log: Xid of a GPU, SXid of an NVSwitch, and those without a code.
+
+Source: the kernel log; the codes are explained in xid.toml, sxid.toml and nvlink5.toml.
+The memory is the lines of the last day, so that what repeats is seen across runs and restarts of the agent.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from nodetriage.checks.model import NVIDIA, Check, Finding, Host, Scalar, Unavailable
+from nodetriage.checks.readers.nvidia_log import KERNEL_PATTERN, parse
+from nodetriage.checks.rules import xid_repeats
+from nodetriage.checks.rules.xid_log import DAY_S, Entry, Seen, ended, extend, live, see, uuids
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How lines count as one event, and how many events are too many."""
+
+    burst_gap_s: float = 180.0  # one error prints many lines: those closer than this are one burst (at least 60)
+    repeat_window_s: float = DAY_S  # at most a day: that is what the check remembers
+    repeats: int = (
+        2  # bursts of 13 (same place), 31 or 32 on one GPU that make gpu_xid_repeated, of 109 that make it high
+    )
+    warning_repeats: int = 5  # bursts of one code of severity warning on one GPU that make gpu_xid_repeated
+
+    def __post_init__(self) -> None:
+        if self.burst_gap_s < 60 or not 0 < self.repeat_window_s <= DAY_S:
+            raise ValueError("burst_gap_s must be at least 60 and repeat_window_s at most 86400")
+
+
+def read(host: Host) -> tuple[Entry, ...]:
+    """The driver's lines since the last run, oldest first. Raises Unavailable where no part here could write any."""
+    lines = tuple(Entry(max(r.at_us, 0) / 1e6, r.text[:400]) for r in host.kernel_log() if parse(r.text))
+    if not lines and not host.exists("/sys/module/nvidia") and not any(d.vendor == NVIDIA for d in host.pci_devices()):
+        raise Unavailable("no NVIDIA device on the PCI bus, and its driver is not loaded")
+    return lines
+
+
+def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Policy) -> Iterator[Finding]:
+    """One finding a device and fault that the new lines show; what a later line takes back is not reported."""
+    earlier, new = see(before or ()), see(now)
+    names, fresh = uuids((*(before or ()), *now)), {id(seen) for seen in new}
+    found: dict[tuple[str, str], Finding] = {}
+    for (part, fault), group in live([*earlier, *new]).items():
+        news = [seen for seen in group if id(seen) in fresh]
+        if not news:
+            continue
+        worst = max(news, key=lambda s: s.worth.severity)  # of equals the first: later ones are its echo
+        # A milder line does not soften a fault that is still held.
+        gravest = max((worst, *group), key=lambda s: s.worth.severity)
+        count = sum(s.entry.lines for s in xid_repeats.bursts(group, policy.burst_gap_s)[-1])
+        evidence = _evidence(gravest, news, count, names.get(part))
+        found[part, fault] = Finding(part, fault, gravest.worth.severity, evidence)
+    for again in xid_repeats.judge(
+        earlier, new, policy.burst_gap_s, policy.repeat_window_s, policy.repeats, policy.warning_repeats
+    ):
+        known = found.get((again.part, again.fault), again)
+        severity = max(known.severity, again.severity)
+        found[again.part, again.fault] = replace(
+            again, severity=severity, evidence={**known.evidence, **again.evidence}
+        )
+    yield from found.values()
+
+
+def clears(now: tuple[Entry, ...], before: tuple[Entry, ...] | None) -> Iterable[tuple[str, str]]:
+    """What the new lines take back: Xid 154 with value 0, and 162, which says that 163 is over."""
+    return ended(see(now))
+
+
+def remember(before: tuple[Entry, ...] | None, now: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The lines of the last day."""
+    return extend(before or (), now)
+
+
+def _evidence(worst: Seen, news: list[Seen], count: int, uuid: str | None) -> dict[str, Scalar]:
+    line = worst.line
+    known = {
+        "sxid" if line.kind == "sxid" else "xid": line.code,
+        "text": line.rest[:200], "pid": line.pid, "process": line.process, "mig": line.mig, "uuid": uuid,
+        "at_boot_s": round(worst.entry.at_s, 3),
+    }  # fmt: skip
+    qualifiers = {k: v for s in reversed(news) for k, v in s.worth.evidence.items()}
+    found: dict[str, Scalar] = {k: v for k, v in known.items() if v is not None}
+    return {**found, **qualifiers, **worst.worth.evidence, "count": count}
+
+
+CHECK = Check(
+    name="gpu_xid",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=(
+        "gpu_off_bus", "gpu_ecc_uncorrectable", "gpu_ecc_uncontained", "gpu_ecc_contained", "gpu_ecc_corrected_storm",
+        "gpu_row_remap_pending", "gpu_row_remap_failed", "gpu_nvlink_error", "gpu_chip_link_error", "gpu_gsp_timeout",
+        "gpu_init_failed", "gpu_recovery_action", "gpu_reset_required", "gpu_context_switch_timeout",
+        "gpu_power_smoothing_off", "gpu_xid_fatal", "gpu_xid_service", "gpu_xid_warning", "gpu_xid_repeated",
+        "gpu_xid_application", "gpu_xid_notice", "gpu_xid_unknown", "nvswitch_fatal", "nvswitch_error",
+    ),
+    remember=remember,
+    clears=clears,
+    kernel_pattern=KERNEL_PATTERN,
+)  # fmt: skip

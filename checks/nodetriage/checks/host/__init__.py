@@ -1,0 +1,1 @@
+"""Checks of memory, CPUs, kernel, clock and services."""

@@ -1,0 +1,57 @@
+"""Versions of BIOS, kernel, GPU driver and InfiniBand stack that are not what the site wants.
+
+Reads /sys/class/dmi/id/bios_version, /proc/sys/kernel/osrelease, /sys/module/nvidia/version and
+/sys/module/mlx5_core/version (only a driver from outside the kernel, as DOCA-OFED's, has one).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
+from nodetriage.checks.readers.sysfs import text_if_told
+
+_FILES = {
+    "bios": "/sys/class/dmi/id/bios_version",
+    "kernel": "/proc/sys/kernel/osrelease",
+    "gpu_driver": "/sys/module/nvidia/version",
+    "ofed": "/sys/module/mlx5_core/version",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Patterns of versions that are right; an empty list: not judged."""
+
+    bios: tuple[str, ...] = ()
+    kernel: tuple[str, ...] = ()
+    gpu_driver: tuple[str, ...] = ()
+    ofed: tuple[str, ...] = ()
+    severity: Severity = Severity.WARNING
+
+
+def read(host: Host) -> Mapping[str, str]:
+    """Versions by name; "" where there is none."""
+    return {name: text_if_told(host, path)[:120] for name, path in _FILES.items()}
+
+
+def judge(now: Mapping[str, str], before: Mapping[str, str] | None, policy: Policy) -> Iterator[Finding]:
+    """Raises Unavailable where nothing is wanted."""
+    wanted: dict[str, tuple[str, ...]] = {name: getattr(policy, name) for name in _FILES}
+    if not any(wanted.values()):
+        raise Unavailable("no version is set for bios, kernel, gpu_driver or ofed")
+    for name, patterns in wanted.items():
+        if patterns and not any(fnmatchcase(now.get(name, ""), pattern) for pattern in patterns):
+            yield Finding(
+                name, "version_drift", policy.severity, {"found": now.get(name, ""), "expected": " ".join(patterns)}
+            )
+
+
+CHECK = Check(
+    name="node_drift",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("version_drift",),
+    every_s=3600,
+)

@@ -1,0 +1,43 @@
+"""What a check is, and what it may see and say. Imports nothing of ours from outside this package."""
+
+from nodetriage.checks.model.check import (
+    NVIDIA,
+    Check,
+    ClockState,
+    Finding,
+    FsSpace,
+    Gpu,
+    Host,
+    KernelRecord,
+    NvLink,
+    NvmlFailure,
+    Outcome,
+    PciDevice,
+    Program,
+    RowRemap,
+    Scalar,
+    Severity,
+    Unavailable,
+    latest,
+)
+
+__all__ = [
+    "NVIDIA",
+    "Check",
+    "ClockState",
+    "Finding",
+    "FsSpace",
+    "Gpu",
+    "Host",
+    "KernelRecord",
+    "NvLink",
+    "NvmlFailure",
+    "Outcome",
+    "PciDevice",
+    "Program",
+    "RowRemap",
+    "Scalar",
+    "Severity",
+    "Unavailable",
+    "latest",
+]

@@ -1,0 +1,50 @@
+"""The vocabulary: every fault code, from faults.toml. Agent, controller and analysis all speak it."""
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal
+
+from nodetriage.checks.model import Severity
+from nodetriage.checks.model.settings import ConfigError, decode, load_toml
+
+Domain = Literal["user", "system", "hardware"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault code. `ends` is "gone", "reboot" or seconds as "NNNs" (see the head of faults.toml)."""
+
+    title: str
+    class_: str
+    severity: Severity
+    ends: str
+    domains: tuple[Domain, ...]
+    means: str
+    advice: str
+    code: str = ""
+
+    def __post_init__(self) -> None:
+        if self.ends not in ("gone", "reboot") and not re.fullmatch(r"\d+s", self.ends, re.ASCII):
+            raise ValueError(f'ends: expected "gone", "reboot" or "NNNs", got {self.ends!r}')
+
+    @property
+    def forgotten_after_s(self) -> float | None:
+        """Seconds after which an event-like fault is over by itself; None where it is not."""
+        return float(self.ends[:-1]) if self.ends.endswith("s") else None
+
+
+@functools.cache
+def faults() -> Mapping[str, Fault]:
+    """All fault codes by name. Raises ConfigError where the shipped table is wrong (a test walks it)."""
+    with resources.as_file(resources.files("nodetriage.checks.model") / "faults.toml") as path:
+        table = load_toml(path)
+    found = {}
+    for code, entry in table.items():
+        entry["class_"] = entry.pop("class", None)
+        found[code] = decode(Fault, {**entry, "code": code}, str(path.name), code)
+        if not found[code].domains:
+            raise ConfigError(f"{path.name}: {code}.domains: expected at least one")
+    return found

@@ -1,0 +1,96 @@
+"""PCIe errors that the kernel counted: of each device, and of the port above it, where the other end of a link logs.
+
+Reads aer_dev_correctable, _nonfatal and _fatal (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats): one
+"NAME COUNT" a line and a TOTAL_ line, which need not be their sum. They are absent where the firmware keeps the errors
+to itself. Only what rises between two looks counts: a count that fell was reset, and then nobody knows.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.readers.aer_counters import Counts, read_counts
+from nodetriage.checks.readers.pci import FOLDER, pci_parts
+
+_TOTAL = "TOTAL_"
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What each class of error is worth. Some corrected errors are a link's daily life."""
+
+    fatal: Severity = Severity.HIGH
+    nonfatal: Severity = Severity.LOW
+    correctable: Severity = Severity.WARNING
+    correctable_per_h: float = 100.0  # at or above this rate between two looks
+    correctable_at_least: int = 20  # errors between two looks; below that a rate is chance
+
+
+def read(host: Host) -> tuple[Counts, ...]:
+    """Raises Unavailable where the kernel counts no PCIe errors."""
+    at_s, found, ports = host.boottime_s(), [], set()
+    for part in pci_parts(host):
+        found.append(read_counts(host, part.folder, part, at_s))
+        if part.port and part.port not in ports:  # the functions of one card share its port: the first stands for it
+            ports.add(part.port)
+            found.append(read_counts(host, part.port_folder, part, at_s))
+    if not any(c.errors or c.error for c in found):
+        raise Unavailable(
+            f"no aer_dev_* files in {FOLDER}: no such device, or the firmware keeps PCIe errors to itself"
+        )
+    return tuple(found)
+
+
+def judge(now: tuple[Counts, ...], before: tuple[Counts, ...] | None, policy: Policy) -> Iterator[Finding]:
+    """One finding a device and class, from whichever end of its link counted more."""
+    old = {c.address: c for c in before or ()}
+    found: dict[tuple[str, str], tuple[int, dict[str, Scalar]]] = {}
+    for counts in now:
+        if counts.error:
+            yield Finding(counts.part, "pcie_unreadable", Severity.LOW, {"error": counts.error, "kind": counts.kind})
+        earlier = old.get(counts.address)
+        for name, errors in counts.errors.items() if earlier else ():
+            assert earlier is not None
+            if name in earlier.errors and (rise := _rise(earlier.errors[name], errors)) > 0:
+                facts = _evidence(earlier, counts, name, rise)
+                found[counts.part, name] = max(
+                    found.get((counts.part, name), (0, {})), (rise, facts), key=lambda f: f[0]
+                )
+    for (part, name), (rise, facts) in found.items():
+        if name != "correctable" or _storm(rise, float(facts["per_h"]), policy):
+            yield Finding(part, f"pcie_{name}", getattr(policy, name), facts)
+
+
+def _rise(old: Mapping[str, int], new: Mapping[str, int]) -> int:
+    """By the total or by the names, whichever rose more; 0 after a reset."""
+    if any(new.get(name, 0) < count for name, count in old.items()):
+        return 0
+    rises = [(name, count - old.get(name, 0)) for name, count in new.items()]
+    totals, named = ([r for n, r in rises if n.startswith(_TOTAL) is t] for t in (True, False))
+    return max(max(totals, default=0), sum(named))
+
+
+def _storm(rise: int, per_h: float, policy: Policy) -> bool:
+    return rise >= policy.correctable_at_least and per_h >= policy.correctable_per_h
+
+
+def _evidence(old: Counts, new: Counts, name: str, rise: int) -> dict[str, Scalar]:
+    was, now = old.errors[name], new.errors[name]
+    names = [n for n in now if now[n] > was.get(n, 0) and not n.startswith(_TOTAL)]
+    waited_s = new.at_s - old.at_s
+    per_h = round(rise * HOUR_S / waited_s, 1) if waited_s > 0 else float(rise)
+    return {
+        "errors": rise, "names": " ".join(names), "seen_by": new.address, "kind": new.kind, "over_s": round(waited_s),
+        "per_h": per_h,
+    }  # fmt: skip
+
+
+CHECK = Check(
+    name="pcie_aer",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("pcie_fatal", "pcie_nonfatal", "pcie_correctable", "pcie_unreadable"),
+    kernel_wakes=r"\bAER: |PCIe Bus Error: ",  # what the kernel does not log it counts all the same
+)

@@ -1,0 +1,92 @@
+"""PCIe links that lost lanes, or run slower than both of their ends can.
+
+Reads current_ and max_link_width and _speed of GPUs, NVSwitches, network adapters and NVMe disks and of the port above
+each (Documentation/ABI/testing/sysfs-bus-pci). An idle GPU runs at the lowest speed to save power, so the speed of a
+GPU is not judged here; lanes do not change with idling.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.readers.pci import FOLDER, pci_parts
+from nodetriage.checks.readers.pcie_ends import Link, least, read_link
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a link should have where its two ends could do more. 0: what the ends can."""
+
+    width: int = 0  # lanes
+    speed_gts: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A GPU or NVSwitch with lanes missing is high. An adapter or disk is low, unless its width is told or it fell."""
+
+    expected: Mapping[str, Expected] = field(default_factory=dict)  # by kind (gpu, nvswitch, nic, nvme) or PCI address
+    slow_runs: int = 3  # looks in a row that must find a link slow
+    narrow: Severity = Severity.HIGH
+    narrow_by_slot: Severity = Severity.LOW  # the slot may have fewer lanes than its port claims
+
+
+def read(host: Host) -> tuple[Link, ...]:
+    """Raises Unavailable where no watched device tells of a link, as in most virtual machines."""
+    links = tuple(read_link(host, part) for part in pci_parts(host))
+    if not any(link.error or link.most_width for link in links):
+        raise Unavailable(f"no GPU, NVSwitch, network adapter or NVMe disk with a PCIe link in {FOLDER}")
+    return links
+
+
+def remember(before: tuple[Link, ...] | None, now: tuple[Link, ...]) -> tuple[Link, ...]:
+    """The newest reading, with for how many looks in a row each link is slower than its ends, and its widest."""
+    old = {link.address: link for link in before or ()}
+    return tuple(_since(old.get(link.address), link) for link in now)
+
+
+def _since(old: Link | None, link: Link) -> Link:
+    slow = 0 < link.speed_gts < link.most_speed_gts
+    slow_runs, widest = (old.slow_runs, old.widest) if old else (0, 0)
+    return replace(link, slow_runs=slow_runs + 1 if slow else 0, widest=max(link.width, widest))
+
+
+def judge(now: tuple[Link, ...], before: tuple[Link, ...] | None, policy: Policy) -> Iterator[Finding]:
+    for link in remember(before, now):
+        told_here = _told(link, policy)
+        width = least(link.most_width, told_here.width)
+        speed_gts = least(link.most_speed_gts, told_here.speed_gts)
+        facts: dict[str, Scalar] = {
+            "kind": link.kind,
+            "port": link.port,
+            "width": link.width,
+            "speed_gts": link.speed_gts,
+        }
+        if link.error:
+            yield Finding(link.address, "pcie_unreadable", Severity.LOW, {"error": link.error, "kind": link.kind})
+        elif link.most_width and not link.width:
+            yield Finding(link.address, "pcie_unreadable", Severity.LOW, {**facts, "error": "the link is not up"})
+        elif link.width < width:
+            sure = link.kind in ("gpu", "nvswitch") or told_here.width or link.widest > link.width
+            severity = policy.narrow if sure else policy.narrow_by_slot
+            yield Finding(link.address, "pcie_link_narrow", severity, {**facts, "expected_width": int(width)})
+        elif link.kind != "gpu" and link.speed_gts < speed_gts and link.slow_runs >= policy.slow_runs:
+            yield Finding(link.address, "pcie_link_slow", Severity.LOW, {**facts, "expected_gts": speed_gts})
+
+
+def _told(link: Link, policy: Policy) -> Expected:
+    by_address = (e for name, e in policy.expected.items() if ":" in name and fnmatchcase(link.address, name.lower()))
+    return next(by_address, policy.expected.get(link.kind, Expected()))
+
+
+CHECK = Check(
+    name="pcie_link",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("pcie_link_narrow", "pcie_link_slow", "pcie_unreadable"),
+    remember=remember,
+    wakes_on=("udev:pci",),
+    in_prolog=True,
+)

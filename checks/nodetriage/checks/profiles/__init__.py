@@ -1,0 +1,1 @@
+"""What known machines should have: one TOML file for each product."""

@@ -1,0 +1,87 @@
+"""What a known machine should have: one TOML file a product under profiles/, chosen by DMI product and GPU name."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nodetriage.checks.model import Check
+from nodetriage.checks.model.settings import ConfigError, decode, load_toml, replace_from
+from nodetriage.checks.registry import ALL
+
+GENERIC = "generic"
+DMI_PRODUCT = "/sys/class/dmi/id/product_name"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Shell patterns, without regard to case. A list that is empty matches anything; each that is not must match."""
+
+    dmi_product: tuple[str, ...] = ()
+    gpu_name: tuple[str, ...] = ()  # NVML's name, of every GPU
+    rank: int = 0  # of several profiles that match, the highest rank wins
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """`checks` holds, by check, the settings that differ from the check's own defaults, as TOML has them."""
+
+    match: Match
+    checks: Mapping[str, Any] = field(default_factory=dict)
+    name: str = GENERIC
+
+
+def load(path: Path) -> Profile:
+    """A profile's file. Raises ConfigError."""
+    return decode(Profile, {**load_toml(path), "name": path.stem}, str(path))
+
+
+@functools.cache
+def profiles() -> Mapping[str, Profile]:
+    """The profiles that we ship, by name. Raises ConfigError."""
+    with resources.as_file(resources.files("nodetriage.checks") / "profiles") as folder:
+        found = [load(path) for path in sorted(folder.glob("*.toml"))]
+    return {profile.name: profile for profile in found}
+
+
+def choose(dmi_product: str, gpu_names: tuple[str, ...], among: Iterable[Profile] | None = None) -> Profile:
+    """The profile of a machine; `generic` where none knows it. `dmi_product` is what DMI_PRODUCT holds.
+
+    Where NVML does not answer, `gpu_names` is empty: then the product alone has to match.
+    """
+    known = profiles()
+    fits = [p for p in (known.values() if among is None else among) if _fits(p.match, dmi_product, gpu_names)]
+    return max(fits, key=lambda p: (p.match.rank, p.name), default=known[GENERIC])
+
+
+def _fits(match: Match, dmi_product: str, gpu_names: tuple[str, ...]) -> bool:
+    if match.dmi_product and not _any(match.dmi_product, dmi_product):
+        return False
+    if match.gpu_name:
+        if not gpu_names:
+            return bool(match.dmi_product)
+        return all(_any(match.gpu_name, name) for name in gpu_names)
+    return True
+
+
+def _any(patterns: tuple[str, ...], name: str) -> bool:
+    return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
+
+
+def policies(
+    profile: Profile, overrides: Mapping[str, Any], where: str, checks: Iterable[Check[Any, Any]] = ALL
+) -> dict[str, Any]:
+    """Settings by check: the check's own, then the profile's, then `overrides` ([checks.NAME] of the file `where`).
+
+    Keys that are no check's, and settings that are not the check's, are ConfigErrors.
+    """
+    found = {check.name: check.policy for check in checks}
+    for tables, source in ((profile.checks, f"profiles/{profile.name}.toml"), (overrides, where)):
+        for name, table in tables.items():
+            if name not in found:
+                raise ConfigError(f"{source}: checks.{name}: unknown check; known checks: {', '.join(sorted(found))}")
+            found[name] = replace_from(type(found[name]), found[name], table, source, f"checks.{name}")
+    return found

@@ -1,0 +1,1 @@
+"""How a check reads the machine: one module for each source, with its files and their units."""

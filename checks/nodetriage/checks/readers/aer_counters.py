@@ -1,0 +1,49 @@
+"""Counters of PCIe errors (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats)."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Host
+from nodetriage.checks.readers.pci import PciPart
+from nodetriage.checks.readers.sysfs import REFUSED, to_count, told
+
+_FILES = {"fatal": "aer_dev_fatal", "nonfatal": "aer_dev_nonfatal", "correctable": "aer_dev_correctable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Errors of one function by class and name; names with 0 are left out. `part` is the device below, or itself."""
+
+    address: str
+    part: str
+    kind: str
+    at_s: float
+    errors: Mapping[str, Mapping[str, int]]  # a class that the kernel does not count is absent
+    error: str = ""
+
+
+def read_counts(host: Host, folder: str, part: PciPart, at_s: float) -> Counts:
+    """What cannot be read is `error`; a class whose file is absent or refused is left out."""
+    address, errors = folder.rpartition("/")[2], {}
+    for name, file in _FILES.items():
+        path = f"{folder}/{file}"
+        try:
+            errors[name] = _parsed(host.text(path))
+        except OSError as error:
+            if error.errno not in REFUSED:
+                return Counts(address, part.address, part.kind, at_s, {}, told(error, path))
+        except ValueError as error:
+            return Counts(address, part.address, part.kind, at_s, {}, f"{path}: {error}")
+    return Counts(address, part.address, part.kind, at_s, errors)
+
+
+@functools.lru_cache(maxsize=64)  # on a good day nearly all files are the same
+def _parsed(text: str) -> Mapping[str, int]:
+    """Raises ValueError where a line is no name and count, or none is there."""
+    words = text.split()
+    names, counts = words[::2], words[1::2]
+    if not words or len(names) != len(counts) or any(name.isdecimal() for name in names):
+        raise ValueError(f"expected lines of a name and a count, got {text[:40]!r}")
+    # Most are 0 on each of some sixty functions: those are not parsed one by one.
+    return {name[:60]: to_count(word, name) for name, word in zip(names, counts, strict=True) if word != "0"}

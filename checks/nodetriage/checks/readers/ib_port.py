@@ -1,0 +1,174 @@
+"""Ports of InfiniBand and RoCE adapters, as sysfs has them."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from nodetriage.checks.model import Host
+from nodetriage.checks.readers.sysfs import count_if_answered
+
+HCAS = "/sys/class/infiniband"
+SATURATED = 255  # link_downed has 8 bits and stays at its highest value; it does not wrap
+_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec(?: \((\d{1,2})X(?: (\w+))?\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One port. `error` is set where its state could not be read; then nothing but its name can be relied on."""
+
+    name: str  # HCA/port
+    at_s: float  # CLOCK_BOOTTIME of the reading
+    state: str = ""  # DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER
+    phys_state: str = ""  # LinkUp, Polling, Disabled, ...
+    rate_gbps: float = 0
+    width: int = 0  # lanes; 0 where the kernel does not say
+    speed: str = ""  # SDR ... XDR; a kernel that does not know a newer one says SDR, so it is not judged
+    link_layer: str = ""  # InfiniBand or Ethernet
+    pci: str = ""
+    downed: int | None = None  # times the link was lost; None where it cannot be read (restricted functions)
+    error: str = ""
+    was_up: bool = False  # the last four are the memory's
+    waiting_since_s: float | None = None
+    flaps_at_s: tuple[float, ...] = ()
+    blind_at_first: bool = False  # the counter was full when it was first looked at
+
+    @property
+    def hca(self) -> str:
+        return self.name.partition("/")[0]
+
+
+def read_ports(host: Host) -> tuple[Port, ...]:
+    """All ports of physical functions, by name."""
+    at_s = host.boottime_s()
+    return tuple(_read_port(host, place, at_s) for place in places(host))
+
+
+@dataclass(frozen=True, slots=True)
+class Hca:
+    """An adapter; `pci` is "" where a recorded tree has no link."""
+
+    name: str
+    folder: str
+    device: str
+    pci: str
+
+
+def hcas(host: Host) -> tuple[Hca, ...]:
+    """Physical functions, by name. Raises OSError."""
+    return tuple(hca for hca in host.entries(HCAS, _hca).values() if hca is not None)
+
+
+def _hca(host: Host, folder: PurePosixPath) -> Hca | None:
+    """None for a virtual function."""
+    device = f"{folder}/device"
+    if host.exists(f"{device}/physfn"):
+        return None
+    try:
+        pci = host.link(device).name.lower()
+    except OSError:
+        pci = ""
+    return Hca(folder.name, str(folder), device, pci)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a port is looked at, and what it is for as long as its HCA is there."""
+
+    name: str  # HCA/port
+    folder: str
+    device: str  # of its HCA
+    pci: str
+    known_layer: str = ""  # "" where it could not be read
+
+    def link_layer(self, host: Host) -> str:
+        """InfiniBand or Ethernet. Raises OSError."""
+        return self.known_layer or _link_layer(host, self.folder)
+
+
+def places(host: Host) -> tuple[Place, ...]:
+    """Of the ports of physical functions, by name. Raises OSError."""
+    return tuple(place for hca in host.entries(HCAS, _places_of).values() for place in hca)
+
+
+def _places_of(host: Host, of_hca: PurePosixPath) -> tuple[Place, ...]:
+    if (hca := _hca(host, of_hca)) is None:
+        return ()
+    found = []
+    for folder in host.glob(f"{hca.folder}/ports/*"):
+        try:
+            layer = _link_layer(host, str(folder))
+        except OSError:  # the check that reads this port tells of it
+            layer = ""
+        found.append(Place(f"{hca.name}/{folder.name}", str(folder), hca.device, hca.pci, layer))
+    return tuple(found)
+
+
+def _link_layer(host: Host, folder: str) -> str:
+    try:
+        return host.text(f"{folder}/link_layer")
+    except FileNotFoundError:
+        return "InfiniBand"
+
+
+def _read_port(host: Host, place: Place, at_s: float) -> Port:
+    name, path, pci = place.name, place.folder, place.pci
+    try:
+        state, phys_state = _named(host, f"{path}/state"), _named(host, f"{path}/phys_state")
+        rate_gbps, width, speed = _rate(host, f"{path}/rate")
+        link_layer = place.link_layer(host)
+        if link_layer == "Ethernet":
+            downed = _carrier_downs(host, place.device)
+        else:
+            downed = count_if_answered(host, f"{path}/counters/link_downed")
+    except OSError as error:
+        return Port(name, at_s, pci=pci, error=f"{error.filename or path}: {error.strerror or error}")
+    except ValueError as error:
+        return Port(name, at_s, pci=pci, error=str(error))
+    return Port(name, at_s, state, phys_state, rate_gbps, width, speed, link_layer, pci, downed)
+
+
+def _named(host: Host, path: str) -> str:
+    """The word of "4: ACTIVE". Raises ValueError."""
+    number, colon, word = (text := host.text(path)).partition(": ")
+    if not (colon and number.isdecimal() and word):
+        raise ValueError(f'{path}: expected "NUMBER: NAME", got {text[:40]!r}')
+    return word
+
+
+def _rate(host: Host, path: str) -> tuple[float, int, str]:
+    text = host.text(path)
+    found = _RATE.fullmatch(text)
+    if not found:
+        raise ValueError(f"{path}: expected a rate in Gb/sec, got {text[:40]!r}")
+    return float(found[1]), int(found[2] or 0), found[3] or ""
+
+
+def _carrier_downs(host: Host, device: str) -> int | None:
+    counts = [count_if_answered(host, path) for path in host.glob(f"{device}/net/*/carrier_down_count")]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def remember(before: tuple[Port, ...] | None, now: tuple[Port, ...]) -> tuple[Port, ...]:
+    """The newest reading, with what only the past knows: whether a port was ever up, since when it waits, its flaps."""
+    old = {port.name: port for port in before or ()}
+    return tuple(_since(old.get(port.name), port, before is None) for port in now)
+
+
+def _since(old: Port | None, port: Port, first: bool) -> Port:
+    up, waiting = port.state == "ACTIVE", port.state in ("INIT", "ARMED")
+    # At the very first look a port is taken to have waited since boot.
+    started_s = old.waiting_since_s if old and old.waiting_since_s is not None else 0.0 if first else port.at_s
+    downs = downs_since(old, port)
+    flaps = (*(old.flaps_at_s if old else ()), *((port.at_s,) * min(downs, 255)))[-255:]
+    was_up = up or (old is not None and old.was_up)
+    blind = port.downed == SATURATED and (old.blind_at_first if old else True)
+    waiting_since_s = started_s if waiting else None
+    return replace(port, was_up=was_up, waiting_since_s=waiting_since_s, flaps_at_s=flaps, blind_at_first=blind)
+
+
+def downs_since(old: Port | None, port: Port) -> int:
+    """Times down since the last look. A counter below its last value was reset: then nobody knows, and it is 0."""
+    if old is None or old.downed is None or port.downed is None:
+        return 0
+    return max(port.downed - old.downed, 0)

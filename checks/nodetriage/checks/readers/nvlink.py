@@ -1,0 +1,67 @@
+"""NVLinks and the fabric of GPUs, as the gpu_nvlink check reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodetriage.checks.model import Gpu, NvLink
+from nodetriage.checks.readers.gpu import increase, number
+
+# nvmlGpuFabricInfo: states; what the health mask says in two bits each (1 is bad), and in four.
+NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3
+_HEALTH = {"degraded_bandwidth": 0, "route_recovery": 2, "route_unhealthy": 4, "access_timeout": 6}
+_CONFIGURATION_AT, _CONFIGURATION_GOOD = 8, (0, 1)
+
+TOTALS = ("crc_flits", "crc_data", "replays", "recoveries")
+ALL_LINKS = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """NVLinks and fabric of one GPU. Counters by link, or under "all" where the driver only has the sum."""
+
+    pci: str
+    uuid: str
+    at_s: float  # since boot
+    mig: bool
+    up: tuple[int, ...]
+    down: tuple[int, ...]
+    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    fabric_state: int | None = None
+    fabric_status: int | None = None  # an NVML error code; means something once the state is COMPLETED
+    fabric_clique: int | None = None
+    fabric_health: int | None = None
+    ever_up: tuple[int, ...] = ()  # memory: since boot
+
+
+def links_of(gpu: Gpu, at_s: float) -> Links | None:
+    """None where the GPU has neither NVLink nor a fabric."""
+    links: tuple[NvLink, ...] = gpu.nvlinks or ()
+    fabric = {name: number(gpu, name) for name in ("fabric_state", "fabric_status", "fabric_clique", "fabric_health")}
+    if not links and not fabric["fabric_state"]:
+        return None
+    counters = {str(link.link): dict(link.counters) for link in links if link.counters}
+    totals = {name: count for name in TOTALS if (count := number(gpu, f"nvlink_{name}")) is not None}
+    if totals and not counters:
+        counters[ALL_LINKS] = totals
+    up = tuple(link.link for link in links if link.active)
+    down = tuple(link.link for link in links if not link.active)
+    mig = bool(number(gpu, "mig_enabled"))
+    return Links(gpu.pci, gpu.uuid, at_s, mig, up, down, counters, **fabric, ever_up=up)
+
+
+def growth(before: Links, now: Links) -> dict[tuple[str, str], int]:
+    """(link, counter) and by how much it grew, where it did."""
+    grown = {
+        (link, name): increase(before.counters.get(link, {}).get(name), count)
+        for link, counts in now.counters.items()
+        for name, count in counts.items()
+    }
+    return {key: new for key, new in grown.items() if new}
+
+
+def unhealthy(mask: int) -> list[str]:
+    """What the fabric's health mask complains of."""
+    bad = [name for name, at in _HEALTH.items() if mask >> at & 3 == 1]
+    if mask >> _CONFIGURATION_AT & 15 not in _CONFIGURATION_GOOD:
+        bad.append("incorrect_configuration")
+    return bad

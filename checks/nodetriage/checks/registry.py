@@ -1,0 +1,115 @@
+"""All checks: ours in an explicit tuple, other people's through the entry point group `nodetriage.checks`."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodetriage.checks.bmc import bmc_power, bmc_sel, bmc_sensors
+from nodetriage.checks.fabric import eth_link, ib_errors, ib_firmware, ib_link
+from nodetriage.checks.gpu import (
+    gpu_driver,
+    gpu_ecc,
+    gpu_inforom,
+    gpu_link_speed,
+    gpu_lost,
+    gpu_nvlink,
+    gpu_pcie,
+    gpu_processes,
+    gpu_recovery,
+    gpu_remap,
+    gpu_retired_pages,
+    gpu_thermal,
+    gpu_throttle,
+    gpu_xid,
+)
+from nodetriage.checks.host import clock_sync, cpu_mce, kernel_hang, mem_edac, mem_size, node_drift, services
+from nodetriage.checks.model import Check
+from nodetriage.checks.pcie import pcie_aer, pcie_link
+from nodetriage.checks.storage import disk_errors, disk_health, fs_full, fs_mounts
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "nodetriage.checks"
+
+# In the order of reports.
+ALL: tuple[Check[Any, Any], ...] = (
+    gpu_xid.CHECK,
+    gpu_lost.CHECK,
+    gpu_recovery.CHECK,
+    gpu_ecc.CHECK,
+    gpu_remap.CHECK,
+    gpu_retired_pages.CHECK,
+    gpu_nvlink.CHECK,
+    gpu_pcie.CHECK,
+    gpu_link_speed.CHECK,
+    gpu_thermal.CHECK,
+    gpu_throttle.CHECK,
+    gpu_processes.CHECK,
+    gpu_inforom.CHECK,
+    gpu_driver.CHECK,
+    pcie_link.CHECK,
+    pcie_aer.CHECK,
+    ib_link.CHECK,
+    ib_errors.CHECK,
+    ib_firmware.CHECK,
+    eth_link.CHECK,
+    fs_mounts.CHECK,
+    fs_full.CHECK,
+    disk_health.CHECK,
+    disk_errors.CHECK,
+    mem_edac.CHECK,
+    mem_size.CHECK,
+    cpu_mce.CHECK,
+    kernel_hang.CHECK,
+    clock_sync.CHECK,
+    services.CHECK,
+    node_drift.CHECK,
+    bmc_power.CHECK,
+    bmc_sensors.CHECK,
+    bmc_sel.CHECK,
+)
+
+
+def all_checks(others: "Iterable[EntryPoint] | None" = None) -> tuple[tuple[Check[Any, Any], ...], tuple[str, ...]]:
+    """Our checks and those of installed packages, and one line for each of theirs that could not be loaded.
+
+    `others` stands in for the installed entry points in tests. A foreign check never replaces one of the same name.
+    """
+    checks, troubles = list(ALL), []
+    for entry in _installed() if others is None else others:
+        try:
+            found = entry.load()
+        except Exception as error:  # noqa: BLE001 somebody else's module must not keep ours from running
+            troubles.append(f"check {entry.name} ({entry.value}): {type(error).__name__}: {error}")
+            continue
+        if not isinstance(found, Check):
+            troubles.append(f"check {entry.name} ({entry.value}): expected a Check, got {type(found).__name__}")
+        elif any(found.name == known.name for known in checks):
+            troubles.append(f"check {entry.name} ({entry.value}): the name {found.name} is taken")
+        else:
+            checks.append(found)
+    return tuple(checks), tuple(troubles)
+
+
+def _installed() -> "Iterable[EntryPoint]":
+    if not _are_declared(sys.path):
+        return ()
+    from importlib.metadata import entry_points  # here: it costs more than all the checks together, in time and memory
+
+    return entry_points(group=GROUP)
+
+
+def _are_declared(folders: Iterable[str]) -> bool:
+    """Whether a package in these folders may have checks, by the file that says so (the entry points specification).
+
+    A folder that is a file (a zip archive) is not looked into: it may.
+    """
+    for folder in map(Path, folders):
+        if folder.is_file():
+            return True
+        for declared in folder.glob("*.*-info/entry_points.txt"):
+            if f"[{GROUP}]" in declared.read_text(encoding="utf-8", errors="replace"):
+                return True
+    return False

@@ -1,0 +1,1 @@
+"""What a line or a code says: tables and pure functions."""

@@ -1,0 +1,154 @@
+"""What one line of the NVIDIA driver is worth: the catalogue's word, corrected by what the text of the line says."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nodetriage.checks.model import Scalar, Severity
+from nodetriage.checks.readers.nvidia_log import Sign, XidLine, explain, explain_switch
+from nodetriage.checks.rules import nvlink5, recovery_action
+
+_CAUSE = re.compile(r"caused by previous Xid (\d{1,6})")
+_FLAGS = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
+_ACTION = re.compile(r"from 0x([0-9a-fA-F]{1,8})\b.{0,80}?\bto 0x([0-9a-fA-F]{1,8})\b")
+_PLACE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
+_NVLINK4 = re.compile(r"detected on link (\d{1,3})\s*\(0x([0-9a-fA-F]{1,8})")
+_PENDING = re.compile(r"already pending remapping", re.IGNORECASE)
+_WORD = re.compile(r"\b(Non-fatal|Fatal)\b", re.IGNORECASE)
+_DETAIL = re.compile(r"Severity (\d) Engine")
+
+# Register bits of an NVLink error up to generation 4 that mean nothing, and those that a victim shows.
+_IDLE_BITS = 1 << 0 | 1 << 23 | 1 << 30
+_VICTIM_BITS = 1 << 1 | 1 << 20
+
+# What a line without a code is worth: fault, severity, and the Xid whose advice holds.
+_SIGNS: dict[Sign, tuple[str, Severity, int]] = {
+    "off_bus": ("gpu_off_bus", Severity.HIGH, 79),
+    "init_failed": ("gpu_init_failed", Severity.HIGH, 143),
+    "gsp_heartbeat": ("gpu_gsp_timeout", Severity.LOW, 120),
+    "reset_required": ("gpu_reset_required", Severity.LOW, 46),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What one line is worth. `over`: the line takes the fault back instead of reporting it."""
+
+    fault: str
+    severity: Severity
+    advice: str
+    evidence: dict[str, Scalar] = field(default_factory=dict)
+    over: bool = False
+
+
+def assess(line: XidLine) -> Worth | None:
+    """The worth of a line; None where it says nothing of the machine's health (the address of a GPU's UUID)."""
+    if line.sign is not None:
+        if line.sign == "uuid":
+            return None
+        fault, severity, like = _SIGNS[line.sign]
+        return Worth(fault, severity, explain(like).advice)
+    assert line.code is not None
+    if line.kind == "sxid":
+        return _switch(line.code, line.rest)
+    known = explain(line.code)
+    worth = Worth(known.fault, known.severity, known.advice)
+    rule = _RULES.get(line.code)
+    return rule(line, worth) if rule else worth
+
+
+def _recovery_action(line: XidLine, worth: Worth) -> Worth:
+    found = _ACTION.search(line.rest)
+    if not found:  # cut short: something changed, nobody can say what
+        return Worth(worth.fault, Severity.WARNING, worth.advice)
+    action = int(found[2], 16)
+    evidence: dict[str, Scalar] = {"recovery_action": action, "recovery_action_before": int(found[1], 16)}
+    if action == recovery_action.NONE:
+        return Worth(worth.fault, Severity.INFO, "Nothing: the driver needs no action any more.", evidence, over=True)
+    name, severity = recovery_action.worth(action)
+    return Worth(worth.fault, severity, worth.advice, {"action": name, **evidence})
+
+
+def _memory_error(line: XidLine, worth: Worth) -> Worth:
+    """94 and 95: the line may ask for a reset, or for a drain and a reset."""
+    flags = _FLAGS.search(line.rest)
+    if not flags:
+        return worth
+    wanted = "Yes" in flags.groups()
+    evidence: dict[str, Scalar] = {"reset": flags[1] == "Yes", "drain_and_reset": flags[2] == "Yes"}
+    return Worth(worth.fault, Severity.HIGH if wanted else worth.severity, worth.advice, evidence)
+
+
+def _row_remap(line: XidLine, worth: Worth) -> Worth:
+    """64 is printed too where the row already waits for a reset, which is no failure."""
+    if not _PENDING.search(line.rest):
+        return worth
+    pending = explain(63)
+    return Worth(pending.fault, pending.severity, pending.advice)
+
+
+def _preempted(line: XidLine, worth: Worth) -> Worth:
+    found = _CAUSE.search(line.rest)
+    return Worth(worth.fault, Severity.INFO, worth.advice, {"cause_xid": int(found[1])} if found else {})
+
+
+def _exception(line: XidLine, worth: Worth) -> Worth:
+    found = _PLACE.search(line.rest)
+    return Worth(
+        worth.fault, worth.severity, worth.advice, {"gpc": int(found[1]), "tpc": int(found[2])} if found else {}
+    )
+
+
+def _nvlink(line: XidLine, worth: Worth) -> Worth:
+    found = _NVLINK4.search(line.rest)
+    if not found:
+        return worth
+    bits = int(found[2], 16)
+    mild = bits != 0 and bits & ~(_IDLE_BITS | _VICTIM_BITS) == 0
+    evidence: dict[str, Scalar] = {"link": int(found[1]), "register": f"0x{bits:x}"}
+    if mild and bits & _VICTIM_BITS:
+        evidence["victim"] = True
+    return Worth(worth.fault, Severity.WARNING if mild else worth.severity, worth.advice, evidence)
+
+
+def _nvlink5(line: XidLine, worth: Worth) -> Worth:
+    assert line.code is not None
+    severity, evidence = nvlink5.judge_line(line.code, line.rest, worth.severity)
+    return Worth(worth.fault, severity, worth.advice, evidence)
+
+
+def _memory_kind(line: XidLine, worth: Worth) -> Worth:
+    return Worth(worth.fault, worth.severity, worth.advice, {"memory": "DRAM" if line.code == 171 else "SRAM"})
+
+
+def _smoothing_back(line: XidLine, worth: Worth) -> Worth:
+    return Worth("gpu_power_smoothing_off", Severity.INFO, worth.advice, over=True)
+
+
+_RULES: dict[int, Callable[[XidLine, Worth], Worth]] = {
+    13: _exception,
+    45: _preempted,
+    64: _row_remap,
+    74: _nvlink,
+    94: _memory_error,
+    95: _memory_error,
+    154: _recovery_action,
+    162: _smoothing_back,
+    171: _memory_kind,
+    172: _memory_kind,
+    **dict.fromkeys(range(144, 151), _nvlink5),
+}
+
+
+def _switch(code: int, rest: str) -> Worth:
+    """An SXid. The guide's class first; then the line's word; then the table."""
+    known = explain_switch(code)
+    word, detail = _WORD.search(rest), _DETAIL.search(rest)
+    fatal = (word is not None and word[1].lower() == "fatal") or (detail is not None and detail[1] == "1")
+    if known is None:
+        severity, advice = Severity.WARNING, "Look it up in NVIDIA's Fabric Manager guide."
+    else:
+        severity, advice = known.severity, known.advice
+    if fatal and (known is None or not known.guide):
+        severity, advice = Severity.HIGH, "Drain the node and reset switches and GPUs together; reboot if that fails."
+    return Worth("nvswitch_fatal" if severity is Severity.HIGH else "nvswitch_error", severity, advice)

@@ -1,0 +1,79 @@
+"""Disks and file systems that fail, as the kernel logs it: I/O errors, resets, lost RAID members, forced read-only.
+
+Source: the kernel log: block/blk-core.c, drivers/nvme/host, drivers/md, fs/ext4, fs/xfs, fs/btrfs. The part of an NVMe
+disk is its PCI address, as its number changes between boots; others have the kernel's name.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from nodetriage.checks.model import Check, Finding, Host, Severity
+from nodetriage.checks.readers.pci import ADDRESS
+from nodetriage.checks.rules.kernel_lines import Event, events, findings, nothing, pattern, rule
+
+_NVME = re.compile(r"(nvme\d+)(?:c\d+)?(?:n\d+)?(?:p\d+)?")
+RULES = (
+    rule("fs_read_only", r"EXT4-fs \(([\w-]+)\): Remounting filesystem read-only", r"\1"),
+    rule("fs_read_only", r"XFS \(([\w-]+)\): .*(?:Shutting down filesystem|has been shut down)", r"\1"),
+    rule("fs_read_only", r"BTRFS (?:info|error|critical) \(device ([\w-]+)[^)]*\).*forced readonly", r"\1"),
+    rule("fs_error", r"EXT4-fs (?:error|critical) \(device ([\w-]+)\)", r"\1"),
+    rule("fs_error", r"Aborting journal on device ([\w-]+?)(?:-\d+)?\.$", r"\1"),
+    rule("fs_error", r"XFS \(([\w-]+)\): (?:Corruption|[Mm]etadata (?:corruption|I/O error)|[Ll]og I/O error)", r"\1"),
+    rule("fs_error", r"BTRFS (?:error|critical) \(device ([\w-]+)", r"\1"),
+    rule("disk_lost", r"nvme (nvme\d+): (?:Removing after probe failure|Disabling device after reset failure)", r"\1"),
+    rule("disk_lost", r"md/\w+:\w+: Disk failure on ([\w-]+), disabling device", r"\1"),
+    rule("disk_reset", r"nvme (nvme\d+): (?:controller is down; will reset|I/O .*timeout, (?:reset|disable))", r"\1"),
+    rule("io_error", r"(?:I/O|critical (?:medium|target|nexus)|protection) error, dev (\w+), sector", r"\1"),
+    rule("io_error", r"Buffer I/O error on dev(?:ice)? ([\w-]+)", r"\1"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What each is worth; devices in `ignore` are not judged."""
+
+    ignore: tuple[str, ...] = ("loop*", "nbd*", "fd*", "sr*", "ram*", "zram*")  # patterns: files and media of users
+    io_error: Severity = Severity.LOW
+    disk_reset: Severity = Severity.LOW
+    disk_lost: Severity = Severity.HIGH
+    fs_error: Severity = Severity.LOW
+    fs_read_only: Severity = Severity.HIGH
+
+
+def read(host: Host) -> tuple[Event, ...]:
+    """`part` is the disk's PCI address where it has one, else the kernel's name."""
+    return tuple(replace(e, part=_pci(host, e.part) or e.part) for e in events(host.kernel_log(), RULES))
+
+
+def _pci(host: Host, name: str) -> str:
+    found = _NVME.fullmatch(name)
+    try:
+        address = host.link(f"/sys/class/nvme/{found[1]}/device").name.lower() if found else ""
+    except OSError:
+        return ""  # it is gone: its name is all there is
+    return address if ADDRESS.fullmatch(address) else ""
+
+
+def judge(now: tuple[Event, ...], before: tuple[Event, ...] | None, policy: Policy) -> Iterator[Finding]:
+    """One finding a part and fault."""
+    merged: dict[tuple[str, str], Event] = {}
+    for event in now:
+        known = merged.get((event.kind, event.part), replace(event, lines=0))
+        merged[event.kind, event.part] = replace(known, lines=known.lines + event.lines)
+    seen = [e for e in merged.values() if not any(fnmatchcase(e.part, p) for p in policy.ignore)]
+    kinds = ("io_error", "disk_reset", "disk_lost", "fs_error", "fs_read_only")
+    names = {"io_error": "disk_io_error", "fs_read_only": "fs_forced_read_only"}
+    yield from findings(seen, {kind: (names.get(kind, kind), getattr(policy, kind)) for kind in kinds})
+
+
+CHECK = Check(
+    name="disk_errors",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("disk_io_error", "disk_reset", "disk_lost", "fs_error", "fs_forced_read_only"),
+    remember=nothing,
+    kernel_pattern=pattern(RULES),
+)

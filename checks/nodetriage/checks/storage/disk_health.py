@@ -1,0 +1,99 @@
+"""Disks that say of themselves that they are failing, NVMe controllers that are dead, RAID sets with a member missing.
+
+Asks `smartctl` or `nvme` (NVM Express base specification, SMART / health information), and reads the state of each
+controller under /sys/class/nvme and /sys/block/md*/md/degraded (Documentation/admin-guide/md.rst). Errors of the past
+are not judged, only new ones.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.readers.disks import Disk, read_disks
+from nodetriage.checks.readers.smart import Smart
+
+_SPARE, _TEMPERATURE, _GRAVE = 1 << 0, 1 << 1, 1 << 2 | 1 << 3 | 1 << 4
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What should be here, and what each fault is worth."""
+
+    expected_nvme: int = 0  # controllers; 0: not known
+    failing: Severity = Severity.HIGH
+    spare_low: Severity = Severity.LOW
+    media_errors: Severity = Severity.LOW
+    worn_pct: int = 100  # of the rated life; 0: not judged
+    pending_sectors: int = 1  # of an ATA disk; 0: not judged
+
+
+def read(host: Host) -> tuple[Disk, ...]:
+    return read_disks(host)
+
+
+def judge(now: tuple[Disk, ...], before: tuple[Disk, ...] | None, policy: Policy) -> Iterator[Finding]:
+    """Raises Unavailable where there is no disk and none expected, or the tools are missing and nothing is found."""
+    if not now and not policy.expected_nvme:
+        raise Unavailable("no NVMe or SCSI disk and no RAID set in /sys")
+    old = {disk.part: disk for disk in before or ()}
+    found = list(_missing(now, policy.expected_nvme))
+    found += [f for disk in now for f in _judge_one(disk, old.get(disk.part), policy)]
+    if not found and (missing := [disk.missing for disk in now if disk.missing]):
+        raise Unavailable(missing[0])
+    yield from found
+
+
+def _missing(now: tuple[Disk, ...], expected: int) -> Iterator[Finding]:
+    found = sum(disk.device.startswith("/dev/nvme") for disk in now)
+    if found < expected:
+        yield Finding("nvme", "disk_missing", Severity.WARNING, {"found": found, "expected": expected})
+
+
+def _judge_one(disk: Disk, old: Disk | None, policy: Policy) -> Iterator[Finding]:
+    facts: dict[str, Scalar] = {"device": disk.device}
+    if disk.state == "dead":
+        yield Finding(disk.part, "disk_dead", Severity.HIGH, {**facts, "state": disk.state})
+    if disk.missing_members:
+        yield Finding(disk.part, "raid_degraded", Severity.LOW, {**facts, "missing_members": disk.missing_members})
+    if disk.error:
+        yield Finding(disk.part, "disk_unreadable", Severity.WARNING, {**facts, "error": disk.error})
+    if (smart := disk.smart) is None:
+        return
+    bits, spare, least = smart.critical_warning or 0, smart.spare_pct, smart.spare_threshold_pct
+    if bits & _GRAVE or (smart.passed is False and smart.critical_warning is None):
+        yield Finding(disk.part, "disk_failing", policy.failing, {**facts, "critical_warning": bits})
+    if bits & _SPARE or (spare is not None and least is not None and spare < least):
+        spares = {"spare_pct": -1 if spare is None else spare, "threshold_pct": -1 if least is None else least}
+        yield Finding(disk.part, "disk_spare_low", policy.spare_low, {**facts, **spares})
+    if bits & _TEMPERATURE:
+        yield Finding(disk.part, "disk_hot", Severity.WARNING, {**facts, "critical_warning": bits})
+    yield from _wear(disk, smart, old.smart if old else None, policy)
+
+
+def _wear(disk: Disk, smart: Smart, old: Smart | None, policy: Policy) -> Iterator[Finding]:
+    facts: dict[str, Scalar] = {"device": disk.device}
+    rise = (smart.media_errors or 0) - old.media_errors if old and old.media_errors is not None else 0
+    if rise > 0:
+        yield Finding(disk.part, "disk_media_errors", policy.media_errors, {**facts, "errors": rise})
+    if policy.worn_pct and (smart.used_pct or 0) >= policy.worn_pct:
+        yield Finding(disk.part, "disk_worn", Severity.WARNING, {**facts, "used_pct": smart.used_pct or 0})
+    if policy.pending_sectors and (smart.pending_sectors or 0) >= policy.pending_sectors:
+        yield Finding(
+            disk.part, "disk_pending_sectors", Severity.WARNING, {**facts, "sectors": smart.pending_sectors or 0}
+        )
+
+
+CHECK = Check(
+    name="disk_health",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=(
+        "disk_missing", "disk_dead", "raid_degraded", "disk_unreadable", "disk_failing", "disk_spare_low", "disk_hot",
+        "disk_media_errors", "disk_worn", "disk_pending_sectors",
+    ),
+    worker="storage",
+    every_s=1800,
+    timeout_s=15,
+    wakes_on=("udev:nvme", "udev:scsi_disk"),
+)  # fmt: skip

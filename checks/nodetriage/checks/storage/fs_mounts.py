@@ -1,0 +1,120 @@
+"""File systems that are not mounted, read-only, stale, failing or hung.
+
+Reads the mount table of process 1, /proc/1/mountinfo (proc_pid_mountinfo(5)): a sandboxed agent's own view lies.
+What is expected comes from the settings and from /etc/fstab (fstab(5)). A statvfs(2) that does not return makes the
+check hang, and the finding `mount_hung` names the mount.
+"""
+
+import errno
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from nodetriage.checks.model import Check, Finding, Host, Severity
+from nodetriage.checks.readers.mounts import Fstab, Mount, on_autofs, read_fstab, read_mounts, root_of_init
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One mount that jobs need."""
+
+    read_only: bool = False  # it may be read-only
+    severity: Severity = Severity.HIGH
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`expected` is by mount point. Mounts that nobody expects are judged one step milder."""
+
+    expected: Mapping[str, Expected] = field(default_factory=dict)
+    from_fstab: bool = True
+    ignore: tuple[str, ...] = ("/run/user/*", "/media/*")  # shell patterns of mount points
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`writable` is the memory's: mount points that were writable at some time since boot."""
+
+    mounts: tuple[Mount, ...]
+    fstab: tuple[Fstab, ...]
+    writable: tuple[str, ...] = ()
+
+
+def read(host: Host) -> Table:
+    """Asks every real file system for its state; autofs triggers are left alone, because asking would mount them."""
+    mounts, root = read_mounts(host), root_of_init(host)
+    return Table(tuple(replace(m, error=_probe(host, m, root)) for m in mounts), read_fstab(host))
+
+
+def _probe(host: Host, mount: Mount, root: str) -> str:
+    if not mount.real or mount.automounted:
+        return ""
+    try:
+        host.statvfs(f"{root}{mount.point}")
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "unknown")
+    return ""
+
+
+def remember(before: Table | None, now: Table) -> Table:
+    """`now`, with every mount point that was ever writable."""
+    writable = {m.point for m in now.mounts if not m.read_only} | set(before.writable if before else ())
+    return replace(now, writable=tuple(sorted(writable)))
+
+
+def judge(now: Table, before: Table | None, policy: Policy) -> Iterator[Finding]:
+    expected = _expected(now, policy)
+    mounted = {m.point: m for m in now.mounts}
+    for point, missing in expected.items():
+        if point not in mounted and not on_autofs(point, now.mounts):
+            yield Finding(point, "mount_missing", missing.severity)
+    for mount in now.mounts:
+        if any(fnmatchcase(mount.point, pattern) for pattern in policy.ignore):
+            continue
+        wanted = expected.get(mount.point)
+        severity = wanted.severity if wanted else Severity.LOW
+        facts = {"fstype": mount.fstype, "source": mount.source}
+        if mount.error == "ESTALE":
+            yield Finding(mount.point, "mount_stale", severity, facts)
+        elif mount.error and mount.error not in ("EACCES", "EPERM", "ENOENT"):  # not ours to see, or just unmounted
+            yield Finding(mount.point, "mount_failing", severity, {**facts, "error": mount.error})
+        if mount.emergency:
+            yield Finding(mount.point, "mount_read_only", Severity.HIGH, {**facts, "emergency_ro": True})
+        elif mount.read_only and _should_write(mount, wanted, before):
+            yield Finding(mount.point, "mount_read_only", severity, facts)
+
+
+def _should_write(mount: Mount, wanted: Expected | None, before: Table | None) -> bool:
+    if wanted is not None:
+        return not wanted.read_only
+    # Nobody said what it should be: then what it was. Only the whole file system counts, not one bind mount of it.
+    return mount.real and mount.super_read_only and before is not None and mount.point in before.writable
+
+
+def _expected(now: Table, policy: Policy) -> dict[str, Expected]:
+    found = {}
+    for entry in now.fstab if policy.from_fstab else ():
+        if entry.wanted:
+            severity = Severity.LOW if "nofail" in entry.options else Severity.HIGH
+            found[entry.point] = Expected("ro" in entry.options, severity)
+    return {**found, **policy.expected}
+
+
+CHECK = Check(
+    name="fs_mounts",
+    read=read,
+    judge=judge,
+    policy=Policy(),
+    faults=("mount_missing", "mount_read_only", "mount_stale", "mount_failing"),
+    worker="storage",
+    timeout_s=5,
+    remember=remember,
+    # A server that is away and a disk that fails change no mount: the kernel only says so.
+    kernel_wakes=(
+        r"nfs: server \S+ not responding|Lustre\w*: .*[Cc]onnection to \S+ .*was lost|libceph: .* session lost"
+        r"|EXT4-fs .*[Rr]emounting filesystem read-only|XFS .*[Ss]hut(?:ting)? ?down|BTRFS .*forced readonly"
+    ),
+    wakes_on=("mounts",),
+    hung_fault="mount_hung",
+    in_prolog=True,
+)
