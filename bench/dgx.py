@@ -22,8 +22,9 @@ from nodetriage.checks.registry import ALL  # noqa: E402
 MACHINE = ROOT / "tests/hosts/dgx-h100"
 GPUS = 8
 _IMPORT_ALL = (
-    "import nodetriage.agent.cli, nodetriage.agent.daemon, nodetriage.agent.connection, nodetriage.agent.udev, "
-    "nodetriage.agent.forkserver, nodetriage.agent.catalogue, nodetriage.agent.nvml, nodetriage.agent.commands"
+    "import nodetriage.agent.cli.main, nodetriage.agent.daemon, nodetriage.agent.delivery.connection, "
+    "nodetriage.agent.machine.udev, nodetriage.agent.workers.forkserver, nodetriage.agent.installed_checks, "
+    "nodetriage.agent.machine.nvml, nodetriage.agent.machine.commands"
 )
 
 

@@ -21,9 +21,9 @@ from fleet_client import hello, serving  # noqa: E402
 from munged import Munged  # noqa: E402
 from secure import Site  # noqa: E402
 
-from nodetriage.agent.config import IdentitySettings  # noqa: E402
-from nodetriage.agent.connection import Identity, anonymous, connect  # noqa: E402
-from nodetriage.agent.identity import MungeIdentity, TlsIdentity  # noqa: E402
+from nodetriage.agent.delivery.connection import Identity, anonymous, connect  # noqa: E402
+from nodetriage.agent.delivery.identity import MungeIdentity, TlsIdentity  # noqa: E402
+from nodetriage.agent.settings.config import IdentitySettings  # noqa: E402
 from nodetriage.controller.certificate import Role  # noqa: E402
 from nodetriage.controller.identity import Proof, ThisMachine  # noqa: E402
 from nodetriage.controller.identity_settings import IdentitySettings as Controllers  # noqa: E402

@@ -2,7 +2,7 @@
 
 import time
 
-from nodetriage.agent.kmsg import parse
+from nodetriage.agent.machine.kmsg import parse
 from nodetriage.checks.readers import nvidia_log
 
 COUNT = 200_000

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodetriage.agent.host import Host
-from nodetriage.agent.run import run
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.profiles import catalogue
 from nodetriage.checks.registry import ALL
 

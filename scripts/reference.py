@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nodetriage.agent import config as agent
+from nodetriage.agent.settings import config as agent
 from nodetriage.checks.model.settings import as_toml
 from nodetriage.checks.registry import ALL
 from nodetriage.controller import config as controller

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodetriage.agent.status import ask
+from nodetriage.agent.control_socket import ask
 
 Row = tuple[str, str, str, str]  # check, outcome, age, what was found
 

@@ -17,7 +17,7 @@ MACHINES = sorted(path.name for path in HOSTS.iterdir() if path.is_dir())
 def nodetriage(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """From another folder and without our environment, as a stranger would run it."""
     return subprocess.run(
-        [sys.executable, "-m", "nodetriage.agent.cli", *arguments],
+        [sys.executable, "-m", "nodetriage.agent.cli.main", *arguments],
         cwd=HOSTS.parents[1],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
         capture_output=True,

@@ -76,7 +76,7 @@ def test_the_wheel_brings_both_commands_and_its_licence(wheel: Path) -> None:
         names = archive.namelist()
         (commands,) = (archive.read(n).decode() for n in names if n.endswith("entry_points.txt"))
 
-    assert "nodetriage = nodetriage.agent.cli:main" in commands
+    assert "nodetriage = nodetriage.agent.cli.main:main" in commands
     assert "nodetriagectl = nodetriage.controller.cli:main" in commands
     assert any(n.endswith("licenses/LICENSE") for n in names)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent import answer
+from nodetriage.agent.cli import status_view
 from nodetriage.checks.model import Outcome
 
 SAID: dict[str, Any] = {
@@ -39,7 +39,7 @@ SAID: dict[str, Any] = {
 
 
 def test_the_answer_reads_as_a_round_with_ages_and_how_the_agent_is() -> None:
-    shown = "\n".join(answer.as_text(SAID, answer.results(SAID)))
+    shown = "\n".join(status_view.as_text(SAID, status_view.results(SAID)))
 
     assert "high     0000:3a:00.0: gpu_off_bus" in shown
     assert "held_for='2.0 h'" in shown
@@ -52,17 +52,17 @@ def test_the_answer_reads_as_a_round_with_ages_and_how_the_agent_is() -> None:
 
 
 def test_a_fault_that_is_held_is_in_the_exit_code() -> None:
-    assert answer.exit_code(answer.results(SAID)) == 2
+    assert status_view.exit_code(status_view.results(SAID)) == 2
 
 
 def test_a_check_that_has_not_run_is_not_ok() -> None:
     said = copy.deepcopy(SAID)
     said["checks"] = {"ib_link": SAID["checks"]["ib_link"]}
 
-    (result,) = answer.results(said)
+    (result,) = status_view.results(said)
 
     assert result.outcome is Outcome.SKIPPED
-    assert answer.exit_code([result]) == 3
+    assert status_view.exit_code([result]) == 3
 
 
 def test_an_agent_that_could_look_at_nothing_is_not_ok() -> None:
@@ -70,13 +70,13 @@ def test_an_agent_that_could_look_at_nothing_is_not_ok() -> None:
     well = SAID["checks"]["fs_mounts"]
     said["checks"] = {"gpu_lost": {**well, "outcome": "skipped", "why": "no GPU"}, "agent": well}
 
-    assert answer.exit_code(answer.results(said)) == 3
+    assert status_view.exit_code(status_view.results(said)) == 3
 
 
 @pytest.mark.parametrize("wrong", [{}, {"checks": {"x": {}}}, {"checks": {"x": {"outcome": "fine", "findings": []}}}])
 def test_an_answer_of_another_version_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((KeyError, ValueError)):
-        answer.results(wrong)
+        status_view.results(wrong)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_an_answer_of_another_version_is_refused(wrong: dict[str, Any]) -> None:
     [(0.44, "0.4 s"), (12.3, "12 s"), (300, "5 min"), (7300, "2.0 h"), (90_000, "25 h"), (200_000, "2 d")],
 )
 def test_an_age_has_two_figures(seconds: float, text: str) -> None:
-    assert answer.age(seconds) == text
+    assert status_view.age(seconds) == text

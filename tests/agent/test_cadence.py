@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from nodetriage.agent.cadence import PHASE_S, Cadence
+from nodetriage.agent.core.aligned_timer import PHASE_S, Cadence
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.37, 0.999])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.capture import CaptureHost, Doing, capture
-from nodetriage.agent.cli import main
-from nodetriage.agent.host import Host
-from nodetriage.agent.scrub import Scrubber
+from nodetriage.agent.cli.main import main
+from nodetriage.agent.machine.capture import CaptureHost, Doing, capture
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.machine.redact import Scrubber
 from nodetriage.checks.model import Check, Unavailable
 
 HOSTS = Path(__file__).parents[1] / "hosts"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from nvml_library import FakeGpus
 
-from nodetriage.agent.cli import main
+from nodetriage.agent.cli.main import main
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 XID = "NVRM: Xid (PCI:0000:3a:00): 79, GPU has fallen off the bus.\n"
@@ -19,7 +19,7 @@ XID = "NVRM: Xid (PCI:0000:3a:00): 79, GPU has fallen off the bus.\n"
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "nodetriage.agent.cli", *arguments],
+        [sys.executable, "-m", "nodetriage.agent.cli.main", *arguments],
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
@@ -200,7 +200,7 @@ def test_status_without_an_agent_says_so(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_reader_that_stops_early_gets_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(XID * 20_000)
-    program = f"{sys.executable} -m nodetriage.agent.cli dmesg {tmp_path}/log | head -1"
+    program = f"{sys.executable} -m nodetriage.agent.cli.main dmesg {tmp_path}/log | head -1"
 
     ran = subprocess.run(["sh", "-c", program], capture_output=True, text=True, timeout=60)
 

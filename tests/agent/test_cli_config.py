@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.cli import main
+from nodetriage.agent.cli.main import main
 
 HOSTS = Path(__file__).resolve().parents[1] / "hosts"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from slurm_wait import wait_until
 
-from nodetriage.agent import commands
+from nodetriage.agent.machine import commands
 from nodetriage.checks.model import Program, Unavailable
 
 ENOUGH_S = 60.0  # for a program that is to end by itself

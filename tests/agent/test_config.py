@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.config import COMMON_KEYS, defaults, load, node_name
+from nodetriage.agent.settings.config import COMMON_KEYS, defaults, load, node_name
 from nodetriage.checks.model.settings import ConfigError
 
 
@@ -85,7 +85,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_no_check_of_ours_names_a_policy_key_like_one_that_every_check_has() -> None:
     import dataclasses
 
-    from nodetriage.agent.catalogue import CHECKS
+    from nodetriage.agent.installed_checks import CHECKS
 
     for check in CHECKS:
         assert not {f.name for f in dataclasses.fields(check.policy)} & set(COMMON_KEYS), check.name

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.status import ask
+from nodetriage.agent.control_socket import ask
 from nodetriage.v1 import health_pb2 as pb
 
 AGENT = Path(__file__).parent / "trial/trial_agent.py"

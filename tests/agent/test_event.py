@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.event import TEXT_LIMIT, Moment, make, numbered, value
-from nodetriage.agent.verdict import Change, Kind
+from nodetriage.agent.core.verdict import Change, Kind
+from nodetriage.agent.delivery.event import TEXT_LIMIT, Moment, make, numbered, value
 from nodetriage.checks.model import Outcome, Scalar, Severity
 from nodetriage.v1 import health_pb2 as pb
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent import config
-from nodetriage.agent.expected import gpu_models, with_profile
-from nodetriage.agent.host import Host
-from nodetriage.agent.once import kernel_log, on_tree
+from nodetriage.agent.cli.one_shot import kernel_log, on_tree
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.settings import config
+from nodetriage.agent.settings.expected import gpu_models, with_profile
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.checks.registry import ALL
 

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from nvml_library import FakeGpus
 
-from nodetriage.agent import quarantine
-from nodetriage.agent.status import ask
-from nodetriage.agent.verdict import CheckVerdict, Held, Verdict
-from nodetriage.agent.worker import Setup
-from nodetriage.agent.workers import Workers
+from nodetriage.agent.control_socket import ask
+from nodetriage.agent.core import quarantine
+from nodetriage.agent.core.verdict import CheckVerdict, Held, Verdict
+from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.gpu import gpu_lost, gpu_recovery
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.registry import ALL
 
-CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
+CATALOGUE = "nodetriage.agent.installed_checks:CHECKS"
 FIRST, SECOND = "0000:1a:00.0", "0000:2a:00.0"
 
 
@@ -144,7 +144,7 @@ def folder(gpus: FakeGpus, tmp_path: Path) -> Path:
 def agent(folder: Path) -> Iterator[Path]:
     """The real agent; gives its folder."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "nodetriage.agent.cli", "agent", "--config", folder / "agent.toml"],
+        [sys.executable, "-m", "nodetriage.agent.cli.main", "agent", "--config", folder / "agent.toml"],
         env=dict(os.environ),
         stderr=subprocess.DEVNULL,
     )
@@ -205,7 +205,7 @@ def test_the_command_leaves_a_gpu_alone_that_the_kernel_log_says_is_lost(
     command = [
         sys.executable,
         "-m",
-        "nodetriage.agent.cli",
+        "nodetriage.agent.cli.main",
         "check",
         *asked,
         "--config",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nodetriage.agent.grace import STARTING, spared
-from nodetriage.agent.run import Result
+from nodetriage.agent.core.grace import STARTING, spared
+from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hook_program import build
 
-from nodetriage.agent.unanswered import LIMIT_BYTES, take
+from nodetriage.agent.slurm.hook_log import LIMIT_BYTES, take
 
 
 @pytest.fixture(scope="module")

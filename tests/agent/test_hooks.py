@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.config import HookSettings
-from nodetriage.agent.hooks import Hooks, Jobs, Known, facts, known, line
-from nodetriage.agent.verdict import Change, CheckVerdict, Held, Verdict
+from nodetriage.agent.core.verdict import Change, CheckVerdict, Held, Verdict
+from nodetriage.agent.settings.config import HookSettings
+from nodetriage.agent.slurm.hooks import Hooks, Jobs, Known, facts, known, line
 from nodetriage.checks.model import Check, Host, Outcome, Severity
 
 NOW_S = 1000.0

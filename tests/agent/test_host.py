@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.host import PCI_DEVICES as PCI
-from nodetriage.agent.host import Host, read_whole
+from nodetriage.agent.machine.host import PCI_DEVICES as PCI
+from nodetriage.agent.machine.host import Host, read_whole
 from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program, Unavailable
 from nodetriage.checks.model.settings import ConfigError
 

@@ -13,8 +13,8 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, Event, PingReceived, RequestReceived
 from h2.settings import SettingCodes, Settings
 
-from nodetriage.agent import http2
-from nodetriage.agent.http2 import CallEnded, open_call
+from nodetriage.agent.delivery import http2
+from nodetriage.agent.delivery.http2 import CallEnded, open_call
 
 ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
 

@@ -13,9 +13,9 @@ from fleet_client import hello, serving
 from munged import Munged
 from secure import Site
 
-from nodetriage.agent.config import Agent, AgentSettings, Controller, IdentitySettings
-from nodetriage.agent.connection import Ended, Identity, Refused, connect
-from nodetriage.agent.identity import MungeIdentity, TlsIdentity, identify_by
+from nodetriage.agent.delivery.connection import Ended, Identity, Refused, connect
+from nodetriage.agent.delivery.identity import MungeIdentity, TlsIdentity, identify_by
+from nodetriage.agent.settings.config import Agent, AgentSettings, Controller, IdentitySettings
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.certificate import Role, self_signed
 from nodetriage.controller.identity_settings import IdentitySettings as ControllersIdentity

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.inbox import PENDING_LIMIT, TRIES, Inbox, Position
+from nodetriage.agent.core.record_queue import PENDING_LIMIT, TRIES, Inbox, Position
 from nodetriage.checks.model import Check, KernelRecord
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.kmsg import KernelLog, Overrun, believed, parse, replay, whole_log
+from nodetriage.agent.machine.kmsg import KernelLog, Overrun, believed, parse, replay, whole_log
 from nodetriage.checks.model import KernelRecord
 
 needs_kmsg = pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK | os.W_OK), reason="/dev/kmsg: needs root")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.config import AgentSettings, load
+from nodetriage.agent.settings.config import AgentSettings, load
 from nodetriage.checks.model.settings import ConfigError
 
 HOSTS = """\

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.nodeset import matches
+from nodetriage.agent.settings.node_set import matches
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from nvml_library import Asker, FakeGpus
 
-from nodetriage.agent.gpu_facts import QUESTIONS, address
+from nodetriage.agent.machine.nvml_facts import QUESTIONS, address
 
 H100S = ("0000:1a:00.0", "0000:2a:00.0")
 

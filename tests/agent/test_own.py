@@ -1,7 +1,7 @@
 """What the agent says of itself."""
 
-from nodetriage.agent.own import OWN, Own, result
-from nodetriage.agent.verdict import Kind, Verdict, advance
+from nodetriage.agent.core.self_check import OWN, Own, result
+from nodetriage.agent.core.verdict import Kind, Verdict, advance
 from nodetriage.checks.model import Outcome
 from nodetriage.checks.model.faults import faults
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent import cli
+from nodetriage.agent.cli import main
 from nodetriage.checks.profiles import catalogue, learned
 from nodetriage.checks.readers.ib_port import Port
 
@@ -15,12 +15,12 @@ PORT = Port("mlx5_0/1", 10.0, "ACTIVE", "LinkUp", 400, 4, "NDR", "InfiniBand")
 def test_a_learned_profile_finds_its_teacher_well(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["profile", "--learn", "--root", str(hosts / "dgx-h100")]) == 0
+    assert main.main(["profile", "--learn", "--root", str(hosts / "dgx-h100")]) == 0
     (tmp_path / "ours.toml").write_text(capsys.readouterr().out)
 
     ran = ["check", "--json", "--root", str(hosts / "dgx-h100"), "--profile", str(tmp_path / "ours.toml")]
 
-    assert cli.main(ran) == 0
+    assert main.main(ran) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["profile"] == "ours"
     assert [f for check in said["checks"] for f in check["findings"]] == []
@@ -29,18 +29,18 @@ def test_a_learned_profile_finds_its_teacher_well(
 def test_a_learned_profile_misses_what_another_machine_of_the_kind_lacks(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cli.main(["profile", "--learn", "--root", str(hosts / "dgx-h100")])
+    main.main(["profile", "--learn", "--root", str(hosts / "dgx-h100")])
     (tmp_path / "ours.toml").write_text(capsys.readouterr().out)
 
     lacking = str(hosts / "dgx-h100-gpu-missing")
-    cli.main(["check", "gpu_lost", "--json", "--root", lacking, "--profile", str(tmp_path / "ours.toml")])
+    main.main(["check", "gpu_lost", "--json", "--root", lacking, "--profile", str(tmp_path / "ours.toml")])
 
     [check] = json.loads(capsys.readouterr().out)["checks"]
     assert "gpu_missing" in {finding["fault"] for finding in check["findings"]}
 
 
 def test_nothing_is_learned_from_a_machine_that_is_not_well(hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["profile", "--learn", "--root", str(hosts / "dgx-h100-xid79")]) == 2
+    assert main.main(["profile", "--learn", "--root", str(hosts / "dgx-h100-xid79")]) == 2
 
     said = capsys.readouterr()
     assert said.out == ""
@@ -63,7 +63,7 @@ def test_what_the_kernel_keeps_for_itself_counts_as_installed(total_gib: float, 
 
 
 def test_a_machine_is_told_which_profile_it_has(hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["profile", "--root", str(hosts / "dgx-a100")]) == 0
+    assert main.main(["profile", "--root", str(hosts / "dgx-a100")]) == 0
 
     said = capsys.readouterr().out
     assert "profile dgx-a100" in said

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.condition import NEVER_MS, Pulse
-from nodetriage.agent.port_bytes import PortBytes
-from nodetriage.agent.run import Result
-from nodetriage.agent.spool import Spool
+from nodetriage.agent.core.verdict import CheckVerdict, Verdict
+from nodetriage.agent.delivery.spool import Spool
+from nodetriage.agent.heartbeat import NEVER_MS, Pulse
+from nodetriage.agent.machine.port_bytes import PortBytes
 from nodetriage.agent.traffic import Traffic
-from nodetriage.agent.verdict import CheckVerdict, Verdict
-from nodetriage.agent.worker import Setup
-from nodetriage.agent.workers import Workers
+from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.workers.run import Result
+from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.model import Outcome
 from nodetriage.v1 import health_pb2 as pb
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nodetriage.agent.report import as_json, as_text, exit_code, in_brief
-from nodetriage.agent.run import Result
+from nodetriage.agent.cli.report import as_json, as_text, exit_code, in_brief
+from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 
 OK, SKIPPED = Result("a", Outcome.OK), Result("b", Outcome.SKIPPED, why="no GPU")

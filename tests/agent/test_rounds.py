@@ -2,9 +2,9 @@
 
 import pytest
 
-from nodetriage.agent.rounds import CONFIRM_S, RETRY_S, until_again_s
-from nodetriage.agent.run import Result
-from nodetriage.agent.verdict import CheckVerdict, Verdict, advance
+from nodetriage.agent.check_scheduler import CONFIRM_S, RETRY_S, until_again_s
+from nodetriage.agent.core.verdict import CheckVerdict, Verdict, advance
+from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.registry import ALL
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.cli import main
-from nodetriage.agent.slurm_conf import SlurmConf, parse
-from nodetriage.agent.slurm_doctor import Advice, Level, examine
+from nodetriage.agent.cli.main import main
+from nodetriage.agent.slurm.conf import SlurmConf, parse
+from nodetriage.agent.slurm.doctor import Advice, Level, examine
 
 CONF = Path("/etc/slurm/slurm.conf")
 

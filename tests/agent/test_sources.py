@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.inbox import Inbox, Position
-from nodetriage.agent.kmsg import KernelLog
-from nodetriage.agent.sources import KernelLogSource, Surroundings
+from nodetriage.agent.core.record_queue import Inbox, Position
+from nodetriage.agent.machine.kmsg import KernelLog
+from nodetriage.agent.watchers import KernelLogSource, Surroundings
 from nodetriage.checks.model import Check
 
 XID: Check[Any, Any] = Check(

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodetriage.agent.event import Moment, Unnumbered, make
-from nodetriage.agent.held import StateInUse, lock
-from nodetriage.agent.spool import OVERHEAD_BYTES, SeqRange, Spool
-from nodetriage.agent.verdict import Change, Kind
+from nodetriage.agent.core.verdict import Change, Kind
+from nodetriage.agent.delivery.event import Moment, Unnumbered, make
+from nodetriage.agent.delivery.spool import OVERHEAD_BYTES, SeqRange, Spool
+from nodetriage.agent.instance_lock import StateInUse, lock
 from nodetriage.checks.model import Severity
 
 BOOT = "boot-1"
@@ -251,7 +251,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_said_events_stay_in_memory_and_all_is_written_when_there_is_room(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodetriage.agent.journal.RETRY_S", 0.1)
+    monkeypatch.setattr("nodetriage.agent.delivery.writer.RETRY_S", 0.1)
 
     async def body(spool: Spool) -> None:
         spool.append([event("a")])
@@ -275,7 +275,7 @@ def test_a_full_disk_is_said_events_stay_in_memory_and_all_is_written_when_there
 def test_a_file_that_is_corrupt_when_the_disk_is_back_loses_nothing_that_is_in_memory(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodetriage.agent.journal.RETRY_S", 0.3)
+    monkeypatch.setattr("nodetriage.agent.delivery.writer.RETRY_S", 0.3)
 
     async def body(spool: Spool) -> None:
         spool.append([event("a")], {"verdict": b"v"})
@@ -313,7 +313,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(small_disk: Path) -> None
 def test_a_spool_that_cannot_be_read_at_the_start_is_taken_up_when_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodetriage.agent.journal.RETRY_S", 0.1)
+    monkeypatch.setattr("nodetriage.agent.delivery.writer.RETRY_S", 0.1)
     file = tmp_path / "spool.sqlite"
 
     async def first(spool: Spool) -> None:
@@ -342,7 +342,7 @@ def test_a_spool_that_cannot_be_read_at_the_start_is_taken_up_when_it_can(
 def test_a_frozen_disk_delays_no_caller_and_events_go_out_after_a_moment(
     trial: Path, disk: "object", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodetriage.agent.spool.SETTLE_S", 3.0)
+    monkeypatch.setattr("nodetriage.agent.delivery.spool.SETTLE_S", 3.0)
     folder = trial / "mount" / "state"
 
     async def body(spool: Spool) -> None:
@@ -376,8 +376,8 @@ def test_a_second_agent_on_the_same_folder_is_refused_in_one_line(tmp_path: Path
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from nodetriage.agent.event import Moment, Unnumbered, make
-from nodetriage.agent.spool import Spool
+from nodetriage.agent.delivery.event import Moment, Unnumbered, make
+from nodetriage.agent.delivery.spool import Spool
 async def main():
     spool = Spool(Path(sys.argv[1]), "boot-1", 1 << 22, lambda: None)
     spool.open()

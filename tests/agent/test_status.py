@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.status import REQUEST_LIMIT_BYTES, StatusServer, ask
+from nodetriage.agent.control_socket import REQUEST_LIMIT_BYTES, StatusServer, ask
 
 CLIENT = """
 import os, sys
 sys.path[:0] = sys.argv[2:]
-from nodetriage.agent.status import ask  # while it may read where this Python lies, which may be root's home
+from nodetriage.agent.control_socket import ask  # while it may read where this Python lies, which may be root's home
 os.setgid(65534); os.setuid(65534)
 try:
     print(ask(sys.argv[1], {"ask": "echo"}, 60))
@@ -121,7 +121,7 @@ def test_another_user_is_refused_even_where_the_file_would_let_it(tmp_path: Path
 
 def test_the_client_imports_nothing_but_the_standard_library() -> None:
     program = (
-        "import sys; before = set(sys.modules); import nodetriage.agent.status;"
+        "import sys; before = set(sys.modules); import nodetriage.agent.control_socket;"
         "print(sorted({m.partition('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

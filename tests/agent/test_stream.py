@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from nodetriage.agent import stream
-from nodetriage.agent.connection import Identity, Refused, connect
-from nodetriage.agent.event import Moment, make
-from nodetriage.agent.spool import Spool
-from nodetriage.agent.stream import Node, Stream, next_wait_s
-from nodetriage.agent.verdict import Change, Kind
+from nodetriage.agent.core.verdict import Change, Kind
+from nodetriage.agent.delivery import stream
+from nodetriage.agent.delivery.connection import Identity, Refused, connect
+from nodetriage.agent.delivery.event import Moment, make
+from nodetriage.agent.delivery.spool import Spool
+from nodetriage.agent.delivery.stream import Node, Stream, next_wait_s
 from nodetriage.checks.model import Outcome, Severity
 from nodetriage.v1 import health_pb2 as pb
 

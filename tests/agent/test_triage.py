@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.triage import Fault, as_json, as_text, triage
+from nodetriage.agent.cli.dmesg import Fault, as_json, as_text, triage
 from nodetriage.checks.model import Severity
 
 DATA = Path(__file__).with_name("data")

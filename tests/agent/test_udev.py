@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.udev import DeviceEvent, DeviceEvents
+from nodetriage.agent.machine.udev import DeviceEvent, DeviceEvents
 
 NULL = Path("/sys/class/mem/null/uevent")
 ZERO = Path("/sys/class/mem/zero/uevent")

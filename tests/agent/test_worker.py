@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodetriage.agent.catalogue import CHECKS
-from nodetriage.agent.worker import Doing, Request, Session, memory_type
+from nodetriage.agent.installed_checks import CHECKS
+from nodetriage.agent.workers.worker import Doing, Request, Session, memory_type
 from nodetriage.checks.model import Check, Outcome
 
 
@@ -61,7 +61,7 @@ def test_a_check_that_fails_is_broken_and_says_how(doing: Doing, trial: Path) ->
 def test_a_worker_imports_nothing_heavy() -> None:
     heavy = ("grpc", "google", "structlog", "asyncio", "sqlite3", "psutil", "subprocess_unused")
     program = (
-        "import sys; import nodetriage.agent.forkserver, nodetriage.agent.catalogue; "
+        "import sys; import nodetriage.agent.workers.forkserver, nodetriage.agent.installed_checks; "
         f"print([m for m in {heavy!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.worker import Setup
-from nodetriage.agent.workers import Workers
+from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.model import Check, KernelRecord, Outcome, Severity
 
 CATALOGUE = "trial_checks:ALL"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from simulated_bmc import SimulatedBmc, missing
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.bmc import bmc_power, bmc_sel, bmc_sensors
 from nodetriage.checks.model import Check, Severity
 

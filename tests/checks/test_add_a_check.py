@@ -75,7 +75,7 @@ def test_five_edits_make_a_check_that_passes_the_project_s_own_tests(copy: Path)
     python(copy, *pytest_, *machines)
     python(copy, *pytest_, "tests/checks/test_all_checks.py", "tests/checks/test_kernel_taint.py")
     python(copy, *pytest_, "tests/test_docs.py", "-k", "every_check_has_its_section or every_fault_is_described")
-    assert "kernel_taint" in python(copy, "-m", "nodetriage.agent.cli", "check", "--root", "tests/hosts/cpu-only")
+    assert "kernel_taint" in python(copy, "-m", "nodetriage.agent.cli.main", "check", "--root", "tests/hosts/cpu-only")
 
 
 @pytest.mark.parametrize(

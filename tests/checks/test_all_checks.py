@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from nodetriage import checks
-from nodetriage.agent.host import Host
-from nodetriage.agent.run import run
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, Outcome, Scalar
 from nodetriage.checks.model.faults import faults
 from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodetriage.agent.gpu_facts import LINK_COUNTERS, QUESTIONS, WHOLE_FIELDS
-from nodetriage.agent.host import Host
-from nodetriage.agent.run import run
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.machine.nvml_facts import LINK_COUNTERS, QUESTIONS, WHOLE_FIELDS
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, NvmlFailure, Outcome
 from nodetriage.checks.profiles.catalogue import choose, policies
 from nodetriage.checks.registry import ALL

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.bmc import bmc_power, bmc_sel, bmc_sensors
 from nodetriage.checks.model import Finding, Program, Severity, Unavailable
 from nodetriage.checks.readers import ipmi

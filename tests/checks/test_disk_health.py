@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Severity, Unavailable
 from nodetriage.checks.readers import smart
 from nodetriage.checks.readers.disks import Disk

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.fabric.eth_link import CHECK, Expected, Policy, judge, read, remember
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.readers.netdev import Interface

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Finding, Severity
 from nodetriage.checks.readers.mounts import Fstab, Mount, read_mounts
 from nodetriage.checks.storage.fs_mounts import CHECK, Expected, Policy, Table, judge, read, remember

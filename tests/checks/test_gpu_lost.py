@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.gpu.gpu_lost import Answer, Inventory, Policy, judge, read, remember
 from nodetriage.checks.model import Finding, NvmlFailure, Unavailable
 

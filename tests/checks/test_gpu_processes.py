@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
-from nodetriage.agent.run import run
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.gpu.gpu_processes import CHECK, Policy, Process, Processes, judge, read
 from nodetriage.checks.model import Outcome, Unavailable
 

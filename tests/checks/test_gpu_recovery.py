@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.gpu.gpu_recovery import CHECK, Action, Policy, judge, read
 from nodetriage.checks.model import Severity, Unavailable
 from nodetriage.checks.readers.nvidia_log import parse

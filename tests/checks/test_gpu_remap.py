@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.gpu.gpu_remap import CHECK, Policy, Rows, judge, read
 from nodetriage.checks.model import RowRemap, Severity, Unavailable
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
-from nodetriage.agent.run import run
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies, profiles
 from nodetriage.checks.registry import ALL

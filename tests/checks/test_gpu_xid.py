@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.gpu.gpu_xid import CHECK, Policy, clears, judge, read, remember
 from nodetriage.checks.model import Finding, KernelRecord, Severity, Unavailable
 from nodetriage.checks.model.settings import ConfigError, replace_from

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.host import clock_sync, mem_size, node_drift, services
 from nodetriage.checks.model import ClockState, FsSpace, Severity, Unavailable
 from nodetriage.checks.storage import fs_full

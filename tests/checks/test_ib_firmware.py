@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.fabric.ib_firmware import Adapter, Policy, judge, read
 from nodetriage.checks.model import Severity, Unavailable
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.fabric.ib_link import Policy, Role, judge, read, remember
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.readers.ib_port import Port

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.host import cpu_mce, kernel_hang
 from nodetriage.checks.model import Check, KernelRecord, Severity
 from nodetriage.checks.rules.kernel_lines import TEXT_LIMIT

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.host import Host
-from nodetriage.agent.run import run
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, KernelRecord
 from nodetriage.checks.registry import ALL
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.host.mem_edac import CHECK, Policy, judge, read
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.readers.edac import Dimm

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
-from nodetriage.agent.run import run
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.gpu import gpu_xid
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.pcie.pcie_aer import CHECK, Policy, judge, read

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.agent.host import Host
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.pcie.pcie_link import CHECK, Expected, Policy, judge, read, remember
 from nodetriage.checks.readers.pcie_ends import Link

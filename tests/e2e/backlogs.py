@@ -13,7 +13,7 @@ from fleet import Fleet
 from link import Link
 from spooled_nodes import SpooledNode
 
-from nodetriage.agent.stream import BATCH_EVENTS
+from nodetriage.agent.delivery.stream import BATCH_EVENTS
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
 

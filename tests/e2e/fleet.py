@@ -12,7 +12,7 @@ from kernel_log import KernelLog
 from programs import NODETRIAGE, NODETRIAGECTL, Program
 from slurm_cluster import wait_until
 
-from nodetriage.agent.status import ask
+from nodetriage.agent.control_socket import ask
 
 START_LIMIT_S = 90.0
 LIMIT_S = 90.0  # for what takes a second where the machine does nothing else

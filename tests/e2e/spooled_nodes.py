@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from nodetriage.agent.event import Moment, make
-from nodetriage.agent.spool import Spool
-from nodetriage.agent.stream import Node, Stream
-from nodetriage.agent.verdict import Change, Kind
+from nodetriage.agent.core.verdict import Change, Kind
+from nodetriage.agent.delivery.event import Moment, make
+from nodetriage.agent.delivery.spool import Spool
+from nodetriage.agent.delivery.stream import Node, Stream
 from nodetriage.checks.model import Outcome, Severity
 from nodetriage.v1 import health_pb2 as pb
 

@@ -9,7 +9,7 @@ import sick
 from programs import NODETRIAGE, Program
 from slurm_cluster import wait_until
 
-from nodetriage.agent.status import ask
+from nodetriage.agent.control_socket import ask
 from nodetriage.checks.registry import ALL
 
 LOOKS = ("disk_errors", "fs_mounts")

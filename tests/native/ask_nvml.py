@@ -6,7 +6,7 @@ import itertools
 import json
 import sys
 
-from nodetriage.agent.nvml import Library, NvmlError
+from nodetriage.agent.machine.nvml import Library, NvmlError
 from nodetriage.checks.model import Unavailable
 
 calls: list[str] = []

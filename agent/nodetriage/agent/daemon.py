@@ -13,22 +13,27 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import condition, config, event, held, hooks, memory, own, requests, verdict, worker
-from nodetriage.agent.cadence import Cadence
-from nodetriage.agent.condition import boottime_s
-from nodetriage.agent.config import AgentSettings
-from nodetriage.agent.expected import with_profile
-from nodetriage.agent.host import Host
-from nodetriage.agent.identity import Identify, identify_by
-from nodetriage.agent.inbox import Inbox, Position
-from nodetriage.agent.rounds import Rounds
-from nodetriage.agent.sources import KernelLogSource, Surroundings
-from nodetriage.agent.spool import Spool
-from nodetriage.agent.status import StatusServer
-from nodetriage.agent.stream import Node, Stream
+from nodetriage.agent import heartbeat, instance_lock, requests
+from nodetriage.agent.check_scheduler import Rounds
+from nodetriage.agent.control_socket import StatusServer
+from nodetriage.agent.core import self_check, verdict
+from nodetriage.agent.core.aligned_timer import Cadence
+from nodetriage.agent.core.record_queue import Inbox, Position
+from nodetriage.agent.core.verdict import Change, Kind, Verdict
+from nodetriage.agent.delivery import event
+from nodetriage.agent.delivery.identity import Identify, identify_by
+from nodetriage.agent.delivery.spool import Spool
+from nodetriage.agent.delivery.stream import Node, Stream
+from nodetriage.agent.heartbeat import boottime_s
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.settings import config
+from nodetriage.agent.settings.config import AgentSettings
+from nodetriage.agent.settings.expected import with_profile
+from nodetriage.agent.slurm import hooks
 from nodetriage.agent.traffic import Traffic
-from nodetriage.agent.verdict import Change, Kind, Verdict
-from nodetriage.agent.workers import Workers, setup_from
+from nodetriage.agent.watchers import KernelLogSource, Surroundings
+from nodetriage.agent.workers import memory, worker
+from nodetriage.agent.workers.pool import Workers, setup_from
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.service import log
@@ -36,7 +41,7 @@ from nodetriage.service.notify import Notify
 from nodetriage.service.version import VERSION
 from nodetriage.v1 import health_pb2 as pb
 
-CATALOGUE = "nodetriage.agent.catalogue:CHECKS"
+CATALOGUE = "nodetriage.agent.installed_checks:CHECKS"
 TICK_S = 60.0  # the moments at which checks run too
 SAVE_S = 300.0  # how old what is kept may be, where nothing changed
 SUMMARY_S = 300.0
@@ -50,8 +55,8 @@ def run(settings: AgentSettings, catalogue: str = CATALOGUE) -> int:
     be used. Raises ConfigError where the node could not show who it is."""
     identify = identify_by(settings)
     try:
-        held_fd = held.hold(settings.agent.state_dir, settings.agent.run_dir)
-    except held.StateInUse as error:
+        held_fd = instance_lock.hold(settings.agent.state_dir, settings.agent.run_dir)
+    except instance_lock.StateInUse as error:
         sys.stderr.write(f"nodetriage agent: {error}\n")
         return EXIT_REFUSED
     except OSError as error:
@@ -99,7 +104,7 @@ class Daemon:
             cadence=self._cadence,
         )
         self._traffic = Traffic(self._workers.run, self._cadence)
-        self._pulse = condition.Pulse(self._spool, self._workers, self._traffic, self._boot_id)
+        self._pulse = heartbeat.Pulse(self._spool, self._workers, self._traffic, self._boot_id)
         self._status = StatusServer(agent.socket, self._answer)
         self._inbox: Inbox | None = None
         self._kernel_log: KernelLogSource | None = None
@@ -203,7 +208,7 @@ class Daemon:
                 self._spool.append((), self._rounds.kept())
                 saved_s = now_s
             if now_s - told_s >= SUMMARY_S:
-                status = condition.summary(self._rounds, self._spool, self._stream.state)
+                status = heartbeat.summary(self._rounds, self._spool, self._stream.state)
                 self._log.info("looked", runs=self._rounds.runs - runs, status=status)
                 self._notify.status(status)
                 told_s, runs = now_s, self._rounds.runs
@@ -215,15 +220,15 @@ class Daemon:
         if source and source.trouble:
             self._rounds.follow_no_log()
         unjudged = self._inbox.take_lost() if self._inbox else {}
-        seen = own.Own(self._spool.trouble, source.trouble if source else "", overruns, lost, unjudged)
-        self._rounds.judge_self(own.OWN, own.result(seen))
+        seen = self_check.Own(self._spool.trouble, source.trouble if source else "", overruns, lost, unjudged)
+        self._rounds.judge_self(self_check.OWN, self_check.result(seen))
 
     def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:
         """Changes become numbered events, together with what must be kept for them to be true after a restart."""
         at = event.Moment(time.time_ns() // 1000, int(boottime_s() * 1e6))
         events = [event.make(change, self._boot_id, at) for change in changes]
         for change in changes:
-            condition.log_change(self._log, change)
+            heartbeat.log_change(self._log, change)
         if keep:
             keep = {**keep, "memories_boot_id": msgspec.json.encode(self._boot_id)}
         self._spool.append(events, keep)
@@ -260,7 +265,7 @@ class Daemon:
     def _answer_status(self) -> dict[str, Any]:
         source = self._kernel_log
         return {
-            **condition.status(self._rounds, self._workers, boottime_s()),
+            **heartbeat.status(self._rounds, self._workers, boottime_s()),
             "node": self.node.name,
             "boot_id": self._boot_id,
             "version": self.node.version,

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from nodetriage.agent import condition
-from nodetriage.agent.rounds import Rounds
-from nodetriage.agent.workers import Workers
+from nodetriage.agent import heartbeat
+from nodetriage.agent.check_scheduler import Rounds
+from nodetriage.agent.workers.pool import Workers
 from nodetriage.v1 import health_pb2 as pb
 
 
@@ -17,7 +17,7 @@ async def run(rounds: Rounds, workers: Workers, checks: Any) -> dict[str, Any]:
         known = ", ".join(sorted(rounds.checks))
         return {"error": f"not enabled here: {', '.join(map(str, unknown))}; enabled checks: {known}"}
     await asyncio.gather(*(rounds.run(name) for name in names))
-    status = condition.status(rounds, workers, condition.boottime_s())
+    status = heartbeat.status(rounds, workers, heartbeat.boottime_s())
     return {**status, "checks": {n: status["checks"][n] for n in names}}
 
 

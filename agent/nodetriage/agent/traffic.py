@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from nodetriage.agent.cadence import Cadence
-from nodetriage.agent.port_bytes import TRAFFIC, Policy, PortBytes
-from nodetriage.agent.run import Result
+from nodetriage.agent.core.aligned_timer import Cadence
+from nodetriage.agent.machine.port_bytes import TRAFFIC, Policy, PortBytes
+from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Check
 
 EVERY_S = 60.0

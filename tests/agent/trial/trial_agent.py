@@ -5,8 +5,8 @@ from pathlib import Path
 
 from trial_checks import ALL
 
-from nodetriage.agent.config import load
 from nodetriage.agent.daemon import run
+from nodetriage.agent.settings.config import load
 
 if __name__ == "__main__":
     sys.exit(run(load(Path(sys.argv[1]), ALL), "trial_checks:ALL"))

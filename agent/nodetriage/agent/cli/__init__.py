@@ -1,0 +1,1 @@
+"""The command nodetriage: one module for each verb."""

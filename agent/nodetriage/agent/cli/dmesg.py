@@ -1,0 +1,92 @@
+"""Offline triage of a kernel log that somebody pasted: dmesg, journal, syslog or raw /dev/kmsg, whole or in pieces."""
+
+import dataclasses
+import textwrap
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nodetriage.agent.cli import report
+from nodetriage.agent.machine import kmsg
+from nodetriage.checks.model import Severity
+from nodetriage.checks.readers import nvidia_log
+from nodetriage.checks.rules.xid_rules import assess
+
+# str.splitlines breaks at these too; in a log they are bytes like others.
+_NO_BREAKS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One record that tells of a fault. `line` counts from 1; None means that the record does not say."""
+
+    line: int
+    code: int | None
+    kind: str  # xid, sxid, companion
+    pci: str | None
+    pid: int | str | None  # "unknown" is the driver's own word
+    process: str | None
+    severity: Severity
+    fault: str
+    advice: str
+
+
+def triage(log: Iterable[bytes]) -> Iterator[Fault]:
+    """The faults in the lines of a log, each as soon as it is read. Never raises: what is no fault is ignored."""
+    numbers: deque[int] = deque()  # of the lines that are read and not yet in a record
+
+    def texts() -> Iterator[str]:
+        for number, text in _lines(log):
+            numbers.append(number)
+            yield text
+
+    for record in nvidia_log.records(texts()):
+        first = numbers.popleft()
+        for _ in range(record.count("\n")):
+            numbers.popleft()
+        found = _fault(first, record)
+        if found is not None:
+            yield found
+
+
+def _lines(log: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+    """Number and text of each line; a raw record of /dev/kmsg becomes the lines that it holds."""
+    for number, line in enumerate(log, 1):
+        raw = kmsg.parse(line.lstrip())
+        text = raw.text if raw is not None else line.rstrip(b"\n").decode("utf-8", "replace")
+        for part in text.translate(_NO_BREAKS).split("\n"):
+            yield number, part
+
+
+def _fault(number: int, record: str) -> Fault | None:
+    line = nvidia_log.parse(record)
+    worth = assess(line) if line is not None else None
+    if line is None or worth is None:
+        return None
+    return Fault(
+        line=number,
+        code=line.code,
+        kind=line.kind,
+        pci=line.pci,
+        pid=line.pid,
+        process=line.process,
+        severity=worth.severity,
+        fault=worth.fault,
+        advice=worth.advice,
+    )
+
+
+def as_json(found: Fault) -> dict[str, Any]:
+    return {**dataclasses.asdict(found), "severity": found.severity.name.lower()}
+
+
+def as_text(found: Fault, advise: bool, colour: bool = False) -> Iterator[str]:
+    """What, where, who and how grave on one line; under it, if wanted, what to do about it."""
+    what = f"{found.kind.capitalize() if found.kind == 'xid' else 'SXid'} {found.code}" if found.code else "no code"
+    who = f" by {report.clean(found.process or 'pid')} ({found.pid})" if isinstance(found.pid, int) else ""
+    severity = report.painted(f"{found.severity.name.lower():<8}", found.severity, colour)
+    yield f"{found.line:>6}  {severity} {what} at {found.pci or 'an unnamed GPU'}{who}: {found.fault}"
+    indent = " " * 8
+    if advise:
+        yield from textwrap.wrap(found.advice, report.WIDTH, initial_indent=indent, subsequent_indent=indent)

@@ -1,0 +1,114 @@
+"""What a fault code or an Xid means, and what will be done about it."""
+
+import difflib
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nodetriage.agent.cli.report import MEANS, WIDTH
+from nodetriage.checks.model import Severity
+from nodetriage.checks.model.faults import Fault, faults
+from nodetriage.checks.readers import nvidia_log
+
+_NUMBER = re.compile(r"(?P<kind>xid|sxid|)[ :=#-]*(?P<code>\d{1,6})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`subject` is what was asked for; `fault` the code under which the agent reports it."""
+
+    subject: str
+    title: str
+    fault: str
+    severity: Severity
+    cause: str  # who can be the cause
+    means: str
+    advice: str
+    action: str
+    ends: str
+    source: str = ""
+
+
+def explain(word: str) -> Explanation:
+    """Raises KeyError, with the nearest names in its text, for what is neither a fault code nor a number."""
+    if number := _NUMBER.fullmatch(word.strip()):
+        code = int(number["code"])
+        return _sxid(code) if number["kind"].lower() == "sxid" else _xid(code)
+    fault = faults().get(word.strip().lower())
+    if fault is None:
+        near = difflib.get_close_matches(word, faults(), n=3, cutoff=0.5)
+        raise KeyError(f"{word}: no such fault{': perhaps ' + ', '.join(near) if near else ''}")
+    return Explanation(
+        subject=fault.code,
+        title=fault.title,
+        fault=fault.code,
+        severity=fault.severity,
+        cause=", ".join(fault.domains),
+        means=fault.means,
+        advice=fault.advice,
+        action=MEANS[fault.severity],
+        ends=_ends(fault),
+    )
+
+
+def _xid(code: int) -> Explanation:
+    known = nvidia_log.explain(code)
+    fault = faults().get(known.fault)
+    return Explanation(
+        subject=f"Xid {code} ({known.mnemonic})",
+        title=known.meaning,
+        fault=known.fault,
+        severity=known.severity,
+        cause={"application": "user", "either": "user, hardware"}.get(known.class_, known.class_),
+        means=fault.means if fault else known.meaning,
+        advice=known.advice,
+        action=MEANS[known.severity],
+        ends=_ends(fault) if fault else "",
+        source=known.source,
+    )
+
+
+def _sxid(code: int) -> Explanation:
+    known = nvidia_log.explain_switch(code)
+    if known is None:
+        raise KeyError(f"SXid {code}: not in the catalogue of this version")
+    fault = faults()["nvswitch_fatal" if known.severity is Severity.HIGH else "nvswitch_error"]
+    return Explanation(
+        subject=f"SXid {code} ({known.name})",
+        title=known.meaning,
+        fault=fault.code,
+        severity=known.severity,
+        cause=", ".join(fault.domains),
+        means=fault.means,
+        advice=known.advice,
+        action=MEANS[known.severity],
+        ends=_ends(fault),
+    )
+
+
+def _ends(fault: Fault) -> str:
+    after_s = fault.forgotten_after_s
+    if after_s is not None:
+        return f"{after_s:g} s after it was last seen"
+    if fault.ends == "reboot":
+        return "with the next boot, an event that clears it, or an operator's word"
+    return "when the check no longer sees it"
+
+
+def as_text(found: Explanation) -> Iterator[str]:
+    yield from textwrap.wrap(f"{found.subject}: {found.title}", WIDTH)
+    yield ""
+    rows = {
+        "fault": found.fault if found.fault != found.subject else "",
+        "severity": found.severity.name.lower(),
+        "cause": found.cause,
+        "means": found.means,
+        "advice": found.advice,
+        "action": f"{found.action} (unless the controller's policy says otherwise)",
+        "ends": found.ends,
+        "source": found.source,
+    }
+    for name, text in rows.items():
+        if text:
+            yield from textwrap.wrap(text, WIDTH, initial_indent=f"{name:<10}", subsequent_indent=" " * 10)

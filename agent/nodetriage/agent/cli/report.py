@@ -1,0 +1,170 @@
+"""Results of a round for people (80 columns) and for programs (JSON), and the exit code that sums them up."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nodetriage.agent.workers.run import Result
+from nodetriage.checks.model import Finding, Outcome, Severity
+from nodetriage.checks.model.faults import faults
+
+OK, WARNING, SERIOUS, UNKNOWN = 0, 1, 2, 3  # the order of Nagios plugins
+
+WIDTH = 80
+_NAME_WIDTH = 18
+_OUTCOME_WIDTH = 10
+_INDENT = " " * 11
+
+_COLOURS = {  # ECMA-48: 1 bold, 2 faint, 31 red, 32 green, 33 yellow
+    Severity.HIGH: "1;31",
+    Severity.LOW: "31",
+    Severity.WARNING: "33",
+    Severity.INFO: "2",
+    Outcome.OK: "32",
+    Outcome.FINDINGS: "1",
+    Outcome.SKIPPED: "2",
+    Outcome.BROKEN: "1;33",
+    Outcome.HUNG: "1;33",
+}
+MEANS = {
+    Severity.HIGH: "drain the node now and requeue its jobs",
+    Severity.LOW: "let the job finish, then drain the node",
+    Severity.WARNING: "record it; no action",
+    Severity.INFO: "record it; no action",
+}
+
+
+def worst(results: Iterable[Result]) -> Severity | None:
+    """The gravest severity that was found, None where nothing was."""
+    return max((finding.severity for result in results for finding in result.findings), default=None)
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """0 ok, 1 warning, 2 low or high, 3 hung, broken, or nothing could be looked at. A fault outweighs not knowing."""
+    severity = worst(results)
+    if code_of(severity) == SERIOUS:
+        return SERIOUS
+    outcomes = {result.outcome for result in results}
+    if outcomes & {Outcome.HUNG, Outcome.BROKEN} or outcomes <= {Outcome.SKIPPED}:
+        return UNKNOWN
+    return code_of(severity)
+
+
+def code_of(severity: Severity | None) -> int:
+    """The exit code that a finding of this severity asks for."""
+    if severity is None or severity is Severity.INFO:
+        return OK
+    return WARNING if severity is Severity.WARNING else SERIOUS
+
+
+def as_json(results: Sequence[Result], times: bool = False) -> dict[str, Any]:
+    """Nothing in it depends on when or how fast it ran, unless `times` asks for that."""
+    severity = worst(results)
+    return {
+        "exit_code": exit_code(results),
+        "severity": severity.name.lower() if severity else None,
+        "checks": [
+            {
+                "check": result.check,
+                "outcome": result.outcome.value,
+                "why": result.why,
+                "findings": [_finding(finding) for finding in _ordered(result.findings)],
+                **({"took_ms": result.took_ms} if times else {}),
+            }
+            for result in results
+        ],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "part": finding.part,
+        "fault": finding.fault,
+        "severity": finding.severity.name.lower(),
+        "evidence": dict(finding.evidence),
+    }
+
+
+def _ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first."""
+    return sorted(findings, key=lambda f: (-f.severity, f.part, f.fault))
+
+
+def as_text(results: Sequence[Result], colour: bool = False) -> Iterator[str]:
+    """A line a check, its findings under it, the sum at the end."""
+    for result in results:
+        yield from _check(result, colour)
+    yield ""
+    yield from textwrap.wrap(_sum(results), WIDTH)
+
+
+def in_brief(results: Sequence[Result], colour: bool = False) -> Iterator[str]:
+    """What a person must read first; then the checks that were skipped, by their reason, and those that are well."""
+    quiet: dict[tuple[Outcome, str], list[str]] = {}
+    for result in results:
+        if result.outcome in (Outcome.SKIPPED, Outcome.OK):
+            quiet.setdefault((result.outcome, result.why), []).append(result.check)
+        else:
+            yield from _check(result, colour)
+    for (outcome, why), names in sorted(quiet.items(), key=lambda group: group[0][0] is Outcome.OK):
+        yield from _line("", outcome, why, colour)
+        yield from textwrap.wrap(", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    yield ""
+    yield from textwrap.wrap(_sum(results), WIDTH)
+
+
+def _check(result: Result, colour: bool) -> Iterator[str]:
+    yield from _line(f"{result.check:<{_NAME_WIDTH}}", result.outcome, result.why, colour)
+    for finding in _ordered(result.findings):
+        severity = painted(f"{finding.severity.name.lower():<9}", finding.severity, colour)
+        yield f"  {severity}{clean(finding.part)}: {finding.fault}"
+        known = faults().get(finding.fault)
+        if known:
+            yield from _indented(known.title)
+        yield from _indented("  ".join(f"{key}={_value(value)}" for key, value in finding.evidence.items()))
+
+
+def _line(name: str, outcome: Outcome, why: str, colour: bool) -> Iterator[str]:
+    """Name, outcome and reason, in columns."""
+    left = len(name) + _OUTCOME_WIDTH
+    reason = textwrap.wrap(clean(why), WIDTH - left) or [""]
+    yield f"{name}{painted(f'{outcome.value:<{_OUTCOME_WIDTH}}', outcome, colour)}{reason[0]}".rstrip()
+    for line in reason[1:]:
+        yield " " * left + line
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return repr(value) if " " in value else clean(value)
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _sum(results: Sequence[Result]) -> str:
+    counts = ((outcome, sum(result.outcome is outcome for result in results)) for outcome in Outcome)
+    words = {Outcome.FINDINGS: "with findings"}
+    told = ", ".join(f"{count} {words.get(outcome, outcome.value)}" for outcome, count in counts if count)
+    severity = worst(results)
+    noun = "check" if len(results) == 1 else "checks"
+    if severity:
+        return f"{len(results)} {noun}: {told}. Worst: {severity.name.lower()} ({MEANS[severity]})."
+    if all(result.outcome is Outcome.SKIPPED for result in results):
+        return f"{len(results)} {noun}: {told}. Nothing could be looked at."
+    return f"{len(results)} {noun}: {told}."
+
+
+def clean(text: str) -> str:
+    """Nothing in it can move the cursor or change a colour: names in it may come from any user of the machine."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def painted(text: str, kind: Severity | Outcome, colour: bool) -> str:
+    """In the colour of its kind, if colours are wanted."""
+    return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m" if colour else text

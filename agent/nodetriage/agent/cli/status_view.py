@@ -1,0 +1,63 @@
+"""The running agent's answer to `status`, in the shapes of a round of checks, for people and for the exit code."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nodetriage.agent.cli import report
+from nodetriage.agent.workers.run import Result
+from nodetriage.checks.model import Finding, Outcome, Severity
+
+AGENT = "agent"  # under this name the agent reports on itself
+
+
+def results(answer: Mapping[str, Any]) -> list[Result]:
+    """Each check with what it holds now. Raises KeyError, ValueError where this is no such answer."""
+    return [_result(name, said) for name, said in answer["checks"].items()]
+
+
+def _result(name: str, said: Mapping[str, Any]) -> Result:
+    """A check that has not run yet was not looked at: that is `skipped`, never `ok`."""
+    if said["outcome"] is None:
+        return Result(name, Outcome.SKIPPED, why=said["why"])
+    findings = tuple(
+        Finding(held["part"], held["fault"], Severity[held["severity"].upper()], _evidence(held))
+        for held in said["findings"]
+    )
+    why = f"{age(said['age_s'])} ago"
+    return Result(name, Outcome(said["outcome"]), findings, why=f"{why}: {said['why']}" if said["why"] else why)
+
+
+def _evidence(held: Mapping[str, Any]) -> dict[str, Any]:
+    return {**held["evidence"], "held_for": age(held["held_s"]), "occurrences": held["occurrences"]}
+
+
+def exit_code(found: Sequence[Result]) -> int:
+    """As after a round. That the agent is well says nothing of the machine: alone it is not `ok`."""
+    return report.exit_code([result for result in found if result.check != AGENT or result.findings])
+
+
+def as_text(answer: Mapping[str, Any], found: Sequence[Result], colour: bool = False) -> Iterator[str]:
+    """The checks as after a round, then how the agent itself is."""
+    yield from report.as_text(found, colour)
+    spool, controller, kernel_log = answer["spool"], answer["controller"], answer["kernel_log"]
+    facts = [
+        f"Node {answer['node']}, agent {answer['version']}",
+        f"controller: {controller['state']}",
+        f"{spool['events']} events to send",
+    ]
+    if spool["trouble"]:
+        facts.append(f"spool: {spool['trouble']}")
+    if not kernel_log["followed"]:
+        facts.append(f"kernel log not followed: {kernel_log['trouble'] or 'switched off'}")
+    facts += [f"{a['class']} worker {a['pid']} hangs at: {a['doing']}" for a in answer["abandoned_workers"]]
+    yield from textwrap.wrap(report.clean("; ".join(facts)) + ".", report.WIDTH)
+
+
+def age(seconds: float) -> str:
+    """Two figures are enough: 0.4 s, 12 s, 5 min, 3 h, 2 d."""
+    for unit, size, below in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < below:
+            number = seconds / size
+            return f"{number:.1f} {unit}" if number < 10 and unit != "min" else f"{number:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"

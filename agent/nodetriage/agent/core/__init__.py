@@ -1,0 +1,1 @@
+"""What the agent decides: pure functions of values and of now."""

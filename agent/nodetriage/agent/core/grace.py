@@ -1,0 +1,31 @@
+"""Just after boot drivers are still starting: a GPU that is not there yet is unknown then, not lost. Pure.
+
+An eight-GPU node can take half a minute and more to bring up its driver, persistence mode and fabric manager.
+"""
+
+import dataclasses
+
+from nodetriage.agent.workers.run import Result
+from nodetriage.checks.model import Outcome
+
+# What a node shows while its GPUs are being started, and also when they are broken.
+STARTING = frozenset(
+    {
+        "gpu_missing",
+        "gpu_not_enumerated",
+        "gpu_not_answering",
+        "gpu_driver_unusable",
+        "gpu_fabric_incomplete",
+        "gpu_persistence_off",
+    }
+)
+
+
+def spared(result: Result, uptime_s: float, grace_s: float) -> Result:
+    """`broken` (not known) in place of findings that a start explains; what else the run found, the next one says."""
+    early = [f for f in result.findings if f.fault in STARTING]
+    if uptime_s >= grace_s or not early:
+        return result
+    seen = ", ".join(f"{f.fault} {f.part}" for f in early[:4])
+    why = f"{uptime_s:.0f} s after boot, drivers may still be starting (boot_grace_s = {grace_s:g}): {seen}"
+    return dataclasses.replace(result, outcome=Outcome.BROKEN, findings=(), cleared=(), why=why)

@@ -1,0 +1,60 @@
+"""What the agent has to say of itself: a check like the others, but about its own parts. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from nodetriage.agent.workers.run import Result
+from nodetriage.checks.model import Check, Finding, Host, Outcome, Scalar, latest
+from nodetriage.checks.model.faults import faults
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Nothing to set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """`lost_records` are those overwritten in the kernel's log; `unjudged` those that a check could not judge."""
+
+    spool_trouble: str = ""
+    kernel_log_trouble: str = ""
+    overruns: int = 0
+    lost_records: int = 0
+    unjudged: Mapping[str, int] = field(default_factory=dict)
+
+
+def judge(now: Own, before: Own | None, policy: Policy) -> Iterator[Finding]:
+    """Losses are since the last call: the caller starts each time from nothing."""
+    if now.spool_trouble:
+        yield _finding("spool", "spool_not_written", {"why": now.spool_trouble})
+    if now.kernel_log_trouble:
+        yield _finding("kernel_log", "kernel_log_unreadable", {"why": now.kernel_log_trouble})
+    if now.overruns:
+        yield _finding("kernel_log", "kernel_log_overrun", {"lost_records": now.lost_records})
+    for check, lost in now.unjudged.items():
+        yield _finding(check, "kernel_log_overrun", {"lost_records": lost, "check": check})
+
+
+def result(now: Own) -> Result:
+    """The same as one run's result, for the verdict."""
+    findings = tuple(judge(now, None, Policy()))
+    return Result(OWN.name, Outcome.FINDINGS if findings else Outcome.OK, findings)
+
+
+def _finding(part: str, fault: str, evidence: Mapping[str, Scalar]) -> Finding:
+    return Finding(part, fault, faults()[fault].severity, evidence)
+
+
+def _read(host: Host) -> Own:
+    raise NotImplementedError("the daemon knows; no worker can")
+
+
+OWN: Check[Own, Policy] = Check(
+    name="agent",
+    read=_read,
+    judge=judge,
+    policy=Policy(),
+    faults=("spool_not_written", "kernel_log_unreadable", "kernel_log_overrun"),
+    remember=latest,
+)

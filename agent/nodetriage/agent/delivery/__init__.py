@@ -1,0 +1,1 @@
+"""Events from their making until a controller has them."""

@@ -1,0 +1,82 @@
+"""Changes as events of the wire, and back for a person to read. The number comes from the spool."""
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from nodetriage.agent.core.verdict import Change, Kind
+from nodetriage.checks.model import Outcome, Scalar, Severity
+from nodetriage.service.crashpoint import passing
+from nodetriage.v1 import health_pb2 as pb
+
+TEXT_LIMIT = 4096  # characters of one evidence value: a stack trace fits, a runaway log line does not
+
+ROUTINE_KINDS = (Kind.OUTCOME, Kind.AGENT_STARTED, Kind.AGENT_STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When: the wall clock may step, the boot clock orders the events of a boot."""
+
+    unix_us: int
+    boot_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unnumbered:
+    """An event before the spool has numbered it. `routine` ones are dropped first when the spool is full."""
+
+    boot_id: str
+    body: bytes  # v1.Event without its seq
+    routine: bool
+
+
+def make(change: Change, boot_id: str, at: Moment) -> Unnumbered:
+    """The change as bytes for the spool."""
+    message = pb.Event(
+        boot_id=boot_id,
+        at_unix_us=at.unix_us,
+        at_boot_us=at.boot_us,
+        kind=f"EVENT_KIND_{change.kind.name}",
+        check=change.check,
+        part=change.part,
+        fault=change.fault,
+        severity=f"SEVERITY_{change.severity.name}",
+        outcome=wire_outcome(change.outcome),
+        evidence={key: value(v) for key, v in change.evidence.items()},
+        occurrences=change.occurrences,
+    )
+    routine = change.kind in ROUTINE_KINDS or (change.kind is not Kind.LOST and change.severity is Severity.INFO)
+    return Unnumbered(boot_id, message.SerializeToString(), routine)
+
+
+def numbered(body: bytes, seq: int) -> pb.Event:
+    """The message to send."""
+    passing("stream.before_send")
+    message = pb.Event.FromString(body)
+    message.seq = seq
+    return message
+
+
+def is_loss(body: bytes) -> bool:
+    """Whether the event tells of events that were dropped."""
+    try:
+        return pb.Event.FromString(body).kind == pb.EVENT_KIND_LOST
+    except DecodeError:  # written by a version to come
+        return False
+
+
+def wire_outcome(outcome: Outcome | None) -> str:
+    """The name of the wire's enum value."""
+    return "OUTCOME_UNSPECIFIED" if outcome is None else f"OUTCOME_{outcome.name}"
+
+
+def value(scalar: Scalar) -> pb.Value:
+    """A measured value; a whole number beyond 64 bits becomes a real one."""
+    if isinstance(scalar, bool):
+        return pb.Value(flag=scalar)
+    if isinstance(scalar, int):
+        return pb.Value(whole=scalar) if -(2**63) <= scalar < 2**63 else pb.Value(real=float(scalar))
+    if isinstance(scalar, float):
+        return pb.Value(real=scalar)
+    return pb.Value(text=scalar.encode("utf-8", "replace").decode()[:TEXT_LIMIT])

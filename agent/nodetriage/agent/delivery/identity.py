@@ -1,0 +1,139 @@
+"""How this node shows who it is. Files and credentials are read afresh at each connection: no key needs a restart."""
+
+import asyncio
+import hashlib
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from nodetriage.agent.delivery.connection import PLAINTEXT, Identity, Metadata, Refused, anonymous
+from nodetriage.agent.settings.config import AgentSettings, IdentitySettings, node_name
+from nodetriage.checks.model.settings import ConfigError
+from nodetriage.service.address import is_local, is_unix
+from nodetriage.service.claim import AGENT, CONTROLLER, METADATA_KEY, TTL_S, Claim
+from nodetriage.service.munge import Munge, MungeError
+from nodetriage.service.private import NotPrivate, read_private
+
+T = TypeVar("T")
+Identify = Callable[[str], Awaitable[Identity]]
+
+ANSWER_LIMIT_S = 12.0  # libmunge gives up on a munged that hangs after 10 s
+
+
+def identify_by(settings: AgentSettings) -> Identify:
+    """What gives this node's identity for an address. Raises ConfigError where it could not be used."""
+    own = settings.identity
+    if own.kind == "tls":
+        tls = TlsIdentity(own)
+        tls.read()  # now rather than at the first connection, which nobody may look at
+        return tls
+    if own.kind == "munge":
+        try:
+            return MungeIdentity(own, node_name(settings.agent.node))
+        except MungeError as error:
+            raise ConfigError(f"identity.kind: munge: {error}") from error
+    if beyond := [a for a in settings.controller.addresses if not is_local(a)]:
+        raise ConfigError(f"controller.addresses: {beyond[0]}: {PLAINTEXT}")
+    return anonymous
+
+
+class TlsIdentity:
+    """A certificate whose DNS name is the node's name."""
+
+    def __init__(self, settings: IdentitySettings) -> None:
+        self._settings = settings
+
+    async def __call__(self, address: str) -> Identity:
+        """Raises Refused where a file has become unusable."""
+        if is_unix(address):
+            return Identity()
+        try:
+            return Identity(self.read(), self._settings.controller_name)
+        except ConfigError as error:
+            raise Refused(str(error)) from error
+
+    def read(self) -> ssl.SSLContext:
+        """The files as they are now. Raises ConfigError: one line that names the file."""
+        own = self._settings
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.set_alpn_protocols(["h2"])
+        try:
+            read_private(own.key)
+        except NotPrivate as error:
+            raise ConfigError(f"identity.key: {error}") from error
+        except OSError as error:
+            raise ConfigError(f"identity.key: {own.key}: {error.strerror}") from error
+        try:
+            tls.load_verify_locations(own.ca)
+        except ssl.SSLError:
+            raise ConfigError(f"identity.ca: {own.ca}: no certificate in PEM") from None
+        except OSError as error:
+            raise ConfigError(f"identity.ca: {own.ca}: {error.strerror}") from error
+        try:
+            tls.load_cert_chain(own.certificate, own.key, _no_passphrase)
+        except (ssl.SSLError, ValueError):
+            raise ConfigError(f"identity: {own.certificate} and {own.key} are not a pair in PEM") from None
+        except OSError as error:
+            raise ConfigError(f"identity: {own.certificate}, {own.key}: {error.strerror}") from error
+        return tls
+
+
+def _no_passphrase() -> str:
+    raise ValueError("nobody is here to type one")
+
+
+class MungeIdentity:
+    """The cluster's munge key vouches for both ends; TLS keeps what they say to themselves.
+
+    The server's certificate is taken as it comes; that it is the controller's, the credential in its answer says.
+    """
+
+    def __init__(self, settings: IdentitySettings, node: str) -> None:
+        self._munge, self._node, self._controller_uid = Munge(settings.munge_socket), node, settings.controller_uid
+
+    async def __call__(self, address: str) -> Identity:
+        if is_unix(address):
+            return Identity()
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        tls.set_alpn_protocols(["h2"])
+        return Identity(tls, proof=MungeProof(self._munge, self._node, self._controller_uid))
+
+
+class MungeProof:
+    """Of one connection: its claim names the certificate that the server showed there."""
+
+    def __init__(self, munge: Munge, node: str, controller_uid: int) -> None:
+        self._munge, self._node, self._controller_uid = munge, node, controller_uid
+        self._nonce = secrets.token_hex(16)
+        self._certificate = ""
+
+    async def metadata(self, certificate: bytes) -> Metadata:
+        """Raises Refused where munged does not help."""
+        self._certificate = hashlib.sha256(certificate).hexdigest()
+        claim = Claim(AGENT, self._node, self._certificate, self._nonce)
+        try:
+            return ((METADATA_KEY, await _in_time(self._munge.encode, claim.encoded(), TTL_S)),)
+        except MungeError as error:
+            raise Refused(f"munge: {error}") from error
+
+    async def verify(self, answer: Mapping[str, str]) -> None:
+        """Raises Refused unless the answer is the controller's, to this very connection."""
+        credential = answer.get(METADATA_KEY)
+        if credential is None:
+            raise Refused("the other end did not show by munge that it is the controller")
+        try:
+            found = await _in_time(self._munge.decode, credential)
+        except MungeError as error:
+            raise Refused(f"the other end's munge credential: {error}") from error
+        if found.uid != self._controller_uid:
+            raise Refused(f"the other end runs as uid {found.uid}, not as identity.controller_uid")
+        if found.payload != Claim(CONTROLLER, self._node, self._certificate, self._nonce).encoded():
+            raise Refused("the other end's munge credential is not for this connection")
+
+
+async def _in_time(call: Callable[..., T], *arguments: object) -> T:
+    """Runs a call that blocks in a thread. Raises TimeoutError, leaving the thread to libmunge's own limit."""
+    async with asyncio.timeout(ANSWER_LIMIT_S):
+        return await asyncio.to_thread(call, *arguments)

@@ -1,0 +1,224 @@
+"""The one stream to a controller: hello and resume, events and heartbeats up, acks and commands down."""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from nodetriage.agent.core.aligned_timer import Cadence, woken_or_due
+from nodetriage.agent.delivery.connection import Connection, Ended, Identity, Refused, anonymous, connect
+from nodetriage.agent.delivery.event import numbered
+from nodetriage.agent.delivery.spool import SETTLE_S, SeqRange, Spool, Stored
+from nodetriage.v1 import health_pb2 as pb
+
+BATCH_EVENTS = 100  # of the backlog one batch waits for its ack; a live event waits for none
+WELCOME_LIMIT_S = 10.0
+ACK_LIMIT_S = 60.0  # without any ack while some are due: the controller does not work, try the next
+BACK_OFF_S = (1.0, 30.0)  # first and largest span of the full jitter
+
+
+class Unanswered(Exception):
+    """The controller is connected and does not do its part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What Hello says."""
+
+    name: str
+    boot_id: str
+    version: str
+    profile: str
+
+
+class Stream:
+    """`heartbeat` makes the present one, whole where a stream begins; `command` does what a controller asks.
+
+    Both belong to the daemon.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        node: Node,
+        spool: Spool,
+        *,
+        heartbeat: Callable[[bool], pb.Heartbeat],
+        heartbeat_s: float,
+        command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
+        identify: Callable[[str], Awaitable[Identity]] = anonymous,
+        back_off_s: tuple[float, float] = BACK_OFF_S,
+        cadence: Cadence | None = None,
+    ) -> None:
+        self._cadence = cadence or Cadence()
+        self.state = "no controller is set" if not addresses else "not connected yet"
+        self.connected = False
+        self._addresses = addresses
+        self._node = node
+        self._spool = spool
+        self._heartbeat = heartbeat
+        self._heartbeat_s = heartbeat_s
+        self._command = command
+        self._identify = identify
+        self._back_off_s = back_off_s
+        self._wake = asyncio.Event()
+        self._log = structlog.get_logger()
+
+    def wake(self) -> None:
+        """There is something new in the spool."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Connects, serves, and connects again, until cancelled."""
+        if not self._addresses:
+            await asyncio.Event().wait()  # the agent works alone
+        failures = turn = 0
+        while True:
+            address = self._addresses[turn % len(self._addresses)]
+            again_in_s: float | None = None
+            try:
+                await self._serve(address)
+                why = "the controller closed the stream"
+            except Ended as end:
+                why, again_in_s = str(end), end.again_in_s
+            except (Refused, Unanswered, OSError, TimeoutError) as error:
+                why = str(error) or "no answer in time"
+            failures = 0 if self.connected else failures + 1
+            self.connected = False
+            turn += 1
+            wait_s = next_wait_s(failures, self._back_off_s) if again_in_s is None else again_in_s
+            self.state = f"not connected: {address}: {why}"
+            self._log.warning("controller lost", address=address, why=why, again_in_s=round(wait_s, 1))
+            await asyncio.sleep(wait_s)
+
+    async def _serve(self, address: str) -> None:
+        async with connect(address, await self._identify(address)) as line:
+            async with asyncio.timeout(WELCOME_LIMIT_S):
+                welcome = await self._greet(line)
+            self.connected = True
+            self.state = f"connected to {address}"
+            self._log.info("controller connected", address=address, version=welcome.controller_version)
+            session = _Session(self._spool, line)
+            every_s = welcome.heartbeat_every_ms / 1000 or self._heartbeat_s
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    writer = tasks.create_task(self._write(session, every_s))
+                    await self._read(session, tasks)
+                    writer.cancel()
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None
+
+    async def _greet(self, line: Connection) -> pb.Welcome:
+        node = self._node
+        hello = pb.Hello(
+            protocol=1,
+            node=node.name,
+            boot_id=node.boot_id,
+            agent_version=node.version,
+            profile=node.profile,
+            unacked_events=self._spool.depth,
+        )
+        await line.write(pb.AgentMessage(hello=hello))
+        message = await line.read()
+        if message is None or message.WhichOneof("body") != "welcome":
+            raise Unanswered("the controller did not begin with a welcome")
+        if moved := self._spool.agree(ranges(message.welcome.stored)):
+            self._log.warning("events renumbered", by=moved, why="the controller knows later ones of this boot")
+        return message.welcome
+
+    async def _read(self, session: "_Session", tasks: asyncio.TaskGroup) -> None:
+        while (message := await session.line.read()) is not None:
+            if message.HasField("ack"):
+                session.acked(ranges(message.ack.ranges))
+                self._wake.set()
+            elif message.HasField("command"):
+                tasks.create_task(self._obey(session, message.command))
+
+    async def _obey(self, session: "_Session", command: pb.Command) -> None:
+        session.results.append(await self._command(command))
+        self._wake.set()
+
+    async def _write(self, session: "_Session", every_s: float) -> None:
+        """The only writer of the stream: results, then the live edge, then the backlog; a heartbeat when it is due."""
+        due_s = time.monotonic()
+        going_on = whole = True
+        while going_on:
+            self._wake.clear()
+            if time.monotonic() >= due_s:
+                going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat(whole)))
+                whole = False
+                due_s = time.monotonic() + self._cadence.until_next_s(every_s)
+            session.check_acks()
+            if message := session.next():
+                going_on = await session.line.write(message)
+                continue
+            # An event that is not on disk yet may be sent a moment later: nobody else would wake us for that.
+            wait_s = due_s - time.monotonic()
+            await woken_or_due(self._wake, min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s)
+
+
+class _Session:
+    """What one connection has sent and heard."""
+
+    def __init__(self, spool: Spool, line: Connection) -> None:
+        self.line = line
+        self.results: deque[pb.CommandResult] = deque()
+        self._spool = spool
+        backlog, self._live_seq = spool.backlog()
+        self._backlog = deque(backlog)
+        self._sent_old: tuple[Stored, ...] = ()  # the last batch of the backlog
+        self._unacked: dict[tuple[str, int], Stored] = {}
+        self._heard_s = time.monotonic()
+
+    def acked(self, acked: Sequence[SeqRange]) -> None:
+        self._spool.ack(acked)
+        self._unacked = {k: e for k, e in self._unacked.items() if not e.gone}
+        self._heard_s = time.monotonic()
+
+    def check_acks(self) -> None:
+        """Raises Unanswered if the controller takes events and never says that it has them."""
+        if not self._unacked:
+            self._heard_s = time.monotonic()
+        elif time.monotonic() - self._heard_s > ACK_LIMIT_S:
+            raise Unanswered(f"no ack for {ACK_LIMIT_S:.0f} s")
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether there are events of this run that were not sent only because they are not on disk."""
+        return self._spool.next_seq - 1 > self._live_seq
+
+    def next(self) -> pb.AgentMessage | None:
+        if self.results:
+            return pb.AgentMessage(result=self.results.popleft())
+        batch = self._spool.since(self._live_seq, BATCH_EVENTS)
+        if batch:
+            self._live_seq = batch[-1].seq
+        elif all(event.gone for event in self._sent_old):
+            batch = self._sent_old = self._old()
+        if not batch:
+            return None
+        self._unacked.update({(e.boot_id, e.seq): e for e in batch})
+        return pb.AgentMessage(events=pb.EventBatch(events=[numbered(e.body, e.seq) for e in batch]))
+
+    def _old(self) -> tuple[Stored, ...]:
+        batch: list[Stored] = []
+        while self._backlog and len(batch) < BATCH_EVENTS:
+            event = self._backlog.popleft()
+            if not event.gone:
+                batch.append(event)
+        return tuple(batch)
+
+
+def ranges(wire: Sequence[pb.SeqRange]) -> tuple[SeqRange, ...]:
+    """From the wire."""
+    return tuple(SeqRange(r.boot_id, r.first_seq, r.last_seq) for r in wire)
+
+
+def next_wait_s(failures: int, back_off_s: tuple[float, float] = BACK_OFF_S) -> float:
+    """Full jitter: anywhere below a span that doubles. A controller that restarts is not met by all nodes at once."""
+    first, largest = back_off_s
+    return random.uniform(0, min(largest, first * 2 ** min(failures, 16)))

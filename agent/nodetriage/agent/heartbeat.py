@@ -1,0 +1,115 @@
+"""The agent's state in the shapes that others read: heartbeat, status answer, one line, log lines."""
+
+import time
+from typing import Any
+
+from nodetriage.agent.check_scheduler import Rounds
+from nodetriage.agent.core.verdict import Change, CheckVerdict, Held, Kind
+from nodetriage.agent.delivery import event
+from nodetriage.agent.delivery.spool import Spool
+from nodetriage.agent.machine.port_bytes import PortBytes
+from nodetriage.agent.traffic import Traffic
+from nodetriage.agent.workers.pool import Workers
+from nodetriage.checks.model import Severity
+from nodetriage.v1 import health_pb2 as pb
+
+NEVER_MS = 0xFFFFFFFF
+
+
+def boottime_s() -> float:
+    """CLOCK_BOOTTIME: goes on through suspend, never steps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Pulse:
+    """Makes heartbeats: a whole one at the begin of a stream, then only what is new since the one before."""
+
+    def __init__(self, spool: Spool, workers: Workers, traffic: Traffic, boot_id: str) -> None:
+        self._spool = spool
+        self._workers = workers
+        self._traffic = traffic
+        self._boot_id = boot_id
+        self._told: dict[str, float] = {}  # when each check had run, as last told
+
+    def beat(self, rounds: Rounds, whole: bool, now_s: float) -> pb.Heartbeat:
+        """`now_s` is CLOCK_BOOTTIME. After new settings the heartbeat is whole by itself."""
+        ran_s = {name: c.at_s if (c := rounds.verdict.checks.get(name)) else -1.0 for name in rounds.checks}
+        whole = whole or ran_s.keys() != self._told.keys()
+        names = ran_s if whole else [name for name, at_s in ran_s.items() if at_s != self._told[name]]
+        self._told = ran_s
+        ports, ports_age_s = self._traffic.ports(whole, time.monotonic())
+        return pb.Heartbeat(
+            at_unix_us=time.time_ns() // 1000,
+            boot_id=self._boot_id,
+            checks=[_check_state(name, rounds.verdict.checks.get(name), now_s) for name in names],
+            abandoned_workers=len(self._workers.abandoned),
+            spooled_events=self._spool.depth,
+            ports=[_port_traffic(port, ports_age_s) for port in ports],
+            partial=not whole,
+        )
+
+
+def _port_traffic(port: PortBytes, age_s: float) -> pb.PortTraffic:
+    return pb.PortTraffic(port=port.port, rx_bytes=port.rx_bytes, tx_bytes=port.tx_bytes, age_ms=int(age_s * 1000))
+
+
+def _check_state(name: str, known: CheckVerdict | None, now_s: float) -> pb.CheckState:
+    if known is None:
+        return pb.CheckState(check=name, age_ms=NEVER_MS)
+    age_ms = min(NEVER_MS - 1, max(0, int((now_s - known.at_s) * 1000)))
+    return pb.CheckState(check=name, outcome=event.wire_outcome(known.outcome), age_ms=age_ms)
+
+
+def status(rounds: Rounds, workers: Workers, now_s: float) -> dict[str, Any]:
+    """What the local socket answers. Ages in seconds; None for a check that has not run yet."""
+    names = [*rounds.checks, *(n for n in rounds.verdict.checks if n not in rounds.checks)]
+    return {
+        "checks": {name: _check(rounds.verdict.checks.get(name), now_s) for name in names},
+        "abandoned_workers": [
+            {"class": a.device_class, "pid": a.pid, "check": a.check, "doing": a.doing} for a in workers.abandoned
+        ],
+        "pids": workers.pids,
+    }
+
+
+def _check(known: CheckVerdict | None, now_s: float) -> dict[str, Any]:
+    if known is None:
+        return {"outcome": None, "age_s": None, "why": "it has not run yet", "findings": []}
+    return {
+        "outcome": str(known.outcome),
+        "age_s": round(now_s - known.at_s, 3),
+        "why": known.why,
+        "took_ms": known.took_ms,
+        "findings": [_finding(held, now_s) for held in known.held],
+    }
+
+
+def _finding(held: Held, now_s: float) -> dict[str, Any]:
+    return {
+        "part": held.part,
+        "fault": held.fault,
+        "severity": held.severity.name.lower(),
+        "evidence": dict(held.evidence),
+        "held_s": round(now_s - held.raised_s, 3),
+        "occurrences": held.occurrences,
+    }
+
+
+def summary(rounds: Rounds, spool: Spool, stream: str) -> str:
+    """One line for systemctl status and the log."""
+    outcomes = [str(c.outcome) for name, c in rounds.verdict.checks.items() if name in rounds.checks]
+    counts = ", ".join(f"{outcomes.count(o)} {o}" for o in sorted(set(outcomes)))
+    return f"{len(rounds.checks)} checks: {counts or 'none has run'}; {spool.depth} events to send; {stream}"
+
+
+def log_change(log: Any, change: Change) -> None:
+    """A log line is never the record (the spool is); it tells whoever reads the journal the same."""
+    grave = change.severity >= Severity.WARNING and change.kind is not Kind.CLEARED
+    facts = {"check": change.check, "part": change.part, "fault": change.fault, "outcome": change.outcome}
+    tell = log.warning if grave else log.info
+    tell(
+        f"{'finding ' if change.fault else ''}{change.kind.name.lower().replace('_', ' ')}",
+        **{k: str(v) for k, v in facts.items() if v},
+        severity=change.severity.name.lower(),
+        **{f"evidence_{k}": v for k, v in change.evidence.items()},
+    )

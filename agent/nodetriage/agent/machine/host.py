@@ -1,0 +1,294 @@
+"""The machine as a check sees it: one root prefix, read calls only. Live under "/", else a recorded tree."""
+
+import copy
+import errno
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeVar
+
+from nodetriage.agent.machine.live import Running
+from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
+
+Announce = Callable[[str], None]
+T = TypeVar("T")
+
+FILE_LIMIT_BYTES = 64 << 20  # nothing that a check reads is near this; a runaway file must not eat the node's memory
+PCI_DEVICES = "/sys/bus/pci/devices"
+_SYSFS_BYTES = 4096  # a page: as much as a file of sysfs tells in one read (Documentation/filesystems/sysfs.rst)
+LINKS_LIMIT = 40  # as the kernel's own limit for one path
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of an entry of a folder. `sure`: told twice the same, as one that is new may not be complete."""
+
+    mark: int
+    told: Any
+    sure: bool = False
+
+
+class Machine(Protocol):
+    """What lies behind a Host: the running machine, or a recorded one. Paths are the check's, without the root."""
+
+    def locate(self, path: str) -> str:
+        """Where the path lies for the kernel. Raises the OSError that was recorded for it."""
+        ...
+
+    def locate_link(self, path: str) -> str:
+        """Likewise, of the link itself where the path is one."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """What the folder holds. Raises OSError."""
+        ...
+
+    def marks(self, folder: str) -> dict[str, int]:
+        """The same, each with a number that is another when the entry was made anew. Raises OSError."""
+        ...
+
+    def statvfs(self, path: str) -> FsSpace: ...
+    def gpus(self, whole: bool) -> tuple[Gpu, ...]: ...
+    def kernel_log(self) -> Iterable[KernelRecord]: ...
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
+    def clock(self) -> ClockState: ...
+    def boottime_s(self) -> float: ...
+
+
+class Host:
+    """Implements nodetriage.checks.model.Host.
+
+    `announce` is told what comes next before each call that may block, so that a hang has a name; it runs for every
+    file, so it must be cheap. `records` are the kernel records that the agent hands in; None means the whole log.
+    """
+
+    def __init__(
+        self,
+        root: Path | str = "/",
+        *,
+        announce: Announce | None = None,
+        records: tuple[KernelRecord, ...] | None = None,
+        pattern: str | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        self._announce: Announce = announce or _silent
+        self._machine = machine or machine_at(Path(root), self._announce)
+        self._records = records
+        self._pattern = pattern
+        self._left_alone: dict[str, None] = {}
+        self._refused: dict[str, OSError] = {}  # one for all that for_check gives
+        self._entries: dict[tuple[str, Callable[..., Any]], dict[str, _Entry]] = {}  # likewise; by folder, by name
+
+    def for_check(self, check: Check[Any, Any], records: tuple[KernelRecord, ...] | None = None) -> "Host":
+        """The same machine, with the kernel records that are this check's. Costs a microsecond."""
+        other = copy.copy(self)
+        other._pattern = check.kernel_pattern
+        other._records = records
+        other._left_alone = {}
+        return other
+
+    def quarantine(self, addresses: frozenset[str]) -> None:
+        """GPUs that NVML is not to be asked about from now on: after Xid 79, 119 or 120 each call may hang for ever."""
+        if isinstance(self._machine, Running):
+            self._machine.quarantined = addresses
+
+    def call_programs(self, how: Mapping[str, tuple[str, ...]]) -> None:
+        """How this site calls the programs that checks name: another path, further arguments, a wrapper."""
+        if isinstance(self._machine, Running):
+            self._machine.programs = how
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether this is a recorded machine: nothing in it can hang."""
+        return not isinstance(self._machine, Running)
+
+    def glob(self, pattern: str) -> list[PurePosixPath]:
+        found = [PurePosixPath("/")]
+        parts = PurePosixPath("/", pattern).parts[1:]
+        for i, part in enumerate(parts):
+            last = i + 1 == len(parts)
+            if not any(c in part for c in "*?["):
+                found = [p / part for p in found if not last or self.exists(p / part)]
+                continue
+            found = [p / name for p in found for name in fnmatch.filter(self._names(p), part)]
+        return sorted(found)
+
+    def _names(self, folder: PurePosixPath) -> list[str]:
+        path = str(folder)
+        self._announce(f"list {path}")
+        try:
+            return self._machine.names(path)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return []
+            raise _about(path, error) from None
+
+    def exists(self, path: str | PurePosixPath) -> bool:
+        name = str(path)
+        self._announce(f"stat {name}")
+        try:
+            os.stat(self._machine.locate(name))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise _about(name, error) from None
+        return True
+
+    def text(self, path: str | PurePosixPath) -> str:
+        name = str(path)
+        self._announce(f"read {name}")
+        try:
+            data = read_whole(self._machine.locate(name))
+        except OSError as error:
+            raise _about(name, error) from None
+        return data.decode("utf-8", "replace").rstrip()
+
+    def ask_once(self, path: str | PurePosixPath) -> str:
+        name = str(path)
+        if name in self._refused:
+            raise self._refused[name]
+        try:
+            return self.text(path)
+        except OSError as error:
+            if error.errno in _REFUSALS:
+                self._refused[name] = error
+            raise
+
+    def link(self, path: str | PurePosixPath) -> PurePosixPath:
+        self._announce(f"readlink {path}")
+        try:
+            target = os.readlink(self._machine.locate_link(str(path)))
+        except OSError as error:
+            raise _about(str(path), error) from None
+        return PurePosixPath(os.path.normpath(os.path.join(os.path.dirname(path), target)))
+
+    def statvfs(self, path: str | PurePosixPath) -> FsSpace:
+        self._announce(f"statvfs {path}")
+        return self._machine.statvfs(str(path))
+
+    def entries(self, folder: str, describe: Callable[[Any, PurePosixPath], T]) -> dict[str, T]:
+        self._announce(f"list {folder}")
+        try:
+            marks = self._machine.marks(folder)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return {}
+            raise _about(folder, error) from None
+        known = self._entries.setdefault((folder, describe), {})
+        for name in known.keys() - marks.keys():
+            del known[name]
+        for name, mark in marks.items():
+            before = known.get(name)
+            if before is not None and before.mark != mark:
+                before = None  # it is another device
+            if before is None or not before.sure:
+                told = describe(self, PurePosixPath(folder, name))
+                known[name] = _Entry(mark, told, sure=before is not None and told == before.told)
+        return {name: known[name].told for name in sorted(known)}
+
+    def pci_devices(self) -> tuple[PciDevice, ...]:
+        return tuple(sorted(self.entries(PCI_DEVICES, Host._pci_device).values(), key=lambda device: device.address))
+
+    def _pci_device(self, path: PurePosixPath) -> PciDevice:
+        """From `uevent`, which has all in one read; from the single files where a tree has no such file."""
+        try:
+            folder = self.link(path)
+        except OSError:  # a recorded tree without the links
+            folder = path
+        keys = self._uevent(str(path))
+        if "PCI_ID" in keys and "PCI_CLASS" in keys:
+            vendor, device = (int(number, 16) for number in keys["PCI_ID"].split(":"))
+            class_code = int(keys["PCI_CLASS"], 16)
+        else:
+            vendor, device, class_code = (int(self.text(path / name), 16) for name in ("vendor", "device", "class"))
+        is_virtual = self.exists(folder / "physfn")
+        return PciDevice(path.name.lower(), vendor, device, class_code, str(folder), is_virtual)
+
+    def pci_driver(self, device: PciDevice) -> str | None:
+        if driver := self._uevent(device.folder).get("DRIVER"):
+            return driver
+        try:
+            return self.link(f"{device.folder}/driver").name
+        except FileNotFoundError:
+            return None
+
+    def _uevent(self, folder: str) -> dict[str, str]:
+        """What a device tells of itself; nothing where a tree has no such file."""
+        try:
+            return dict(line.split("=", 1) for line in self.text(f"{folder}/uevent").splitlines() if "=" in line)
+        except FileNotFoundError:
+            return {}
+
+    def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
+        gpus = self._machine.gpus(whole)
+        self._left_alone.update((gpu.pci, None) for gpu in gpus if gpu.failure is NvmlFailure.NOT_ASKED)
+        return gpus
+
+    def leave_alone(self, part: str) -> None:
+        self._left_alone[part] = None
+
+    @property
+    def left_alone(self) -> tuple[str, ...]:
+        return tuple(self._left_alone)
+
+    def kernel_log(self) -> tuple[KernelRecord, ...]:
+        records: Iterable[KernelRecord] = self._machine.kernel_log() if self._records is None else self._records
+        if self._pattern is None:
+            return tuple(records)
+        ours = re.compile(self._pattern)
+        return tuple(record for record in records if ours.search(record.text))
+
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
+        self._announce(f"run {' '.join(argv)}")
+        return self._machine.run(argv, timeout_s)
+
+    def clock(self) -> ClockState:
+        return self._machine.clock()
+
+    def boottime_s(self) -> float:
+        return self._machine.boottime_s()
+
+
+def machine_at(root: Path, announce: Announce) -> Machine:
+    """The running machine for "/", a recorded tree for any other folder."""
+    if str(root) == "/":
+        return Running(announce)
+    from nodetriage.agent.machine.recorded import Tree
+
+    return Tree(root)
+
+
+def read_whole(path: str) -> bytes:
+    """The file's bytes, without asking its size: those of /proc and /sys lie. Raises OSError as the kernel gives it."""
+    # O_NONBLOCK: a FIFO in the place of a file must not hang the reader; regular files do not care.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := os.read(fd, 65536):
+            chunks.append(chunk)
+            size += len(chunk)
+            if len(chunk) < _SYSFS_BYTES and path.startswith("/sys/"):
+                break  # half of the calls saved: what is shorter is whole
+            if size > FILE_LIMIT_BYTES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    except OSError as error:
+        error.filename = error.filename or path  # os.read does not know it
+        raise
+    finally:
+        os.close(fd)
+
+
+def _about(path: str, error: OSError) -> OSError:
+    """The same error about the path that the check asked for, which is not where a tree keeps it."""
+    return OSError(error.errno, error.strerror, path)
+
+
+def _silent(what: str) -> None:
+    """Nobody listens."""

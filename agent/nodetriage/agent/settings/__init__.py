@@ -1,0 +1,1 @@
+"""The agent's settings: files to frozen values."""

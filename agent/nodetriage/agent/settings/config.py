@@ -1,0 +1,248 @@
+"""The agent's settings: frozen values from agent.toml and conf.d/*.toml, strictly."""
+
+import dataclasses
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from nodetriage.agent.settings import layers
+from nodetriage.agent.settings.layers import Layer
+from nodetriage.checks.model import Check, Severity
+from nodetriage.checks.model.settings import ConfigError, leaf_keys, replace_from
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """[agent]"""
+
+    node: str = ""  # the scheduler's name of this node; empty: SLURMD_NODENAME, else the short host name
+    state_dir: Path = Path("/var/lib/nodetriage")  # the spool; one agent a folder
+    run_dir: Path = Path("/run/nodetriage")  # the local socket, agent.sock
+    heartbeat_s: float = 5.0  # unless the controller asks for another period
+    root: Path = Path("/")  # a recorded tree instead of this machine, for trials
+    boot_grace_s: float = 300.0  # since boot, while drivers start: a GPU that is not there yet is unknown, not lost
+
+    def __post_init__(self) -> None:
+        if not 0.05 <= self.heartbeat_s <= 3600:
+            raise ValueError(f"heartbeat_s: expected 0.05 to 3600, got {self.heartbeat_s:g}")
+
+    @property
+    def socket(self) -> Path:
+        return self.run_dir / "agent.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """[controller]"""
+
+    addresses: tuple[str, ...] = ()  # host:port or unix:/path, tried in turn; none: the agent works alone
+
+
+@dataclass(frozen=True, slots=True)
+class IdentitySettings:
+    """[identity]"""
+
+    kind: Literal["none", "tls", "munge"] = "none"  # how this node shows who it is; none: plaintext, on this machine
+    ca: Path = Path("/etc/nodetriage/ca.crt")  # tls: who signs controllers' certificates; several may follow each other
+    certificate: Path = Path("/etc/nodetriage/node.crt")  # tls: its DNS name is the node's name
+    key: Path = Path("/etc/nodetriage/node.key")  # tls: mode 0600
+    controller_name: str = ""  # tls: the name in the controller's certificate; empty: the host of the address
+    munge_socket: str = ""  # munge: of munged; empty: libmunge's own default
+    controller_uid: int = 0  # munge: as whom the controller runs
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLogSettings:
+    """[kernel_log]"""
+
+    path: Path = Path("/dev/kmsg")  # or a pty, a FIFO, a file to replay
+    accept_user_records: bool = False  # believe records that user space wrote (priority 8 and above); for trials
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """[profile]"""
+
+    name: str = ""  # expected hardware
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolSettings:
+    """[spool]"""
+
+    max_mib: int = 16  # of events that no controller has acknowledged
+
+    def __post_init__(self) -> None:
+        if self.max_mib < 1:
+            raise ValueError(f"max_mib: expected at least 1, got {self.max_mib}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSettings:
+    """[programs]: how checks call the programs that they ask, first word and arguments"""
+
+    # A BMC over the network: ["ipmitool", "-I", "lanplus", "-H", "bmc", "-U", "monitor", "-f", "/etc/nodetriage/bmc"]
+    ipmitool: tuple[str, ...] = ("ipmitool",)
+    nvme: tuple[str, ...] = ("nvme",)
+    smartctl: tuple[str, ...] = ("smartctl",)
+    systemctl: tuple[str, ...] = ("systemctl",)
+
+    def __post_init__(self) -> None:
+        for name in ("ipmitool", "nvme", "smartctl", "systemctl"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: expected at least the program's name")
+
+    def by_name(self) -> dict[str, tuple[str, ...]]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class HookSettings:
+    """[hooks]"""
+
+    authority: Literal["observe", "act"] = "act"  # observe: no job is refused; what would have been is recorded
+    deadline_s: float = 1.0  # in which a hook has its answer
+    when_unknown: Literal["open", "closed"] = "open"  # agent away or slow, check hung, broken or stale: let in, or not
+    refuse_at: Severity = Severity.HIGH  # a fault this grave refuses the job
+    epilog_fails_at: Severity = Severity.HIGH  # a fault this grave fails the epilog, which drains the node
+    never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that refuse no job
+    stale_after: float = 2.0  # periods (every_s) of a check after which its last result no longer counts
+    reuse_s: float = 1.0  # a result this young is live enough: jobs that start together share one look
+    epilog_checks: tuple[str, ...] = ("gpu_processes",)  # run anew in the epilog too, where enabled
+
+    def __post_init__(self) -> None:
+        if not 0.05 <= self.deadline_s <= 60:
+            raise ValueError(f"deadline_s: expected 0.05 to 60, got {self.deadline_s:g}")
+        if self.stale_after < 1:
+            raise ValueError(f"stale_after: expected at least 1, got {self.stale_after:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The file's tables but [checks]."""
+
+    agent: Agent = Agent()
+    controller: Controller = Controller()
+    identity: IdentitySettings = IdentitySettings()
+    kernel_log: KernelLogSettings = KernelLogSettings()
+    profile: Profile = Profile()
+    spool: SpoolSettings = SpoolSettings()
+    hooks: HookSettings = HookSettings()
+    programs: ProgramSettings = ProgramSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The keys of [checks.NAME] that every check has; the others are the check's own policy."""
+
+    enabled: bool = True
+    every_s: float = 300.0
+    timeout_s: float = 5.0
+    raise_after: int = 1
+    clear_after: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("every_s", "timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected more than 0, got {getattr(self, name):g}")
+        for name in ("raise_after", "clear_after"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+
+
+COMMON_KEYS = tuple(f.name for f in dataclasses.fields(Schedule))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """One check with its settings in force. `overrides` are its policy's keys as the files give them."""
+
+    check: Check[Any, Any]
+    enabled: bool = True
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings(Sections):
+    """All settings of a running agent."""
+
+    checks: Mapping[str, CheckSettings] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()  # what was read, in order
+    sources: Mapping[str, str] = field(default_factory=dict)  # by key: where it is set; the others are defaults
+
+    @property
+    def enabled(self) -> tuple[Check[Any, Any], ...]:
+        return tuple(c.check for c in self.checks.values() if c.enabled)
+
+
+def defaults(checks: Iterable[Check[Any, Any]]) -> AgentSettings:
+    """The settings of an empty file."""
+    return AgentSettings(checks=MappingProxyType({c.name: CheckSettings(c) for c in checks}))
+
+
+def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "") -> AgentSettings:
+    """`path`, then conf.d/*.toml beside it in the order of their names; a later key wins. In each file the [[hosts]]
+    tables that are for this node (`node`, else by its settings) come after the file's own; the others are only checked.
+
+    Raises ConfigError: one line with the file, the key, and what was expected.
+    """
+    files = (path, *sorted((path.parent / "conf.d").glob("*.toml")))
+    read = layers.read(files)
+    own, for_hosts = ([layer for layer in read if bool(layer.nodes) is there] for there in (False, True))
+    settings = {c.name: CheckSettings(c) for c in checks}
+    if for_hosts and not node:
+        alone = Sections()
+        for layer in own:
+            alone, _ = _applied(alone, settings, layer)
+        node = node_name(alone.agent.node)
+    sections, sources = Sections(), dict[str, str]()
+    for layer in read:
+        result = _applied(sections, settings, layer)
+        if layer.applies(node):
+            sections, settings = result
+            sources |= dict.fromkeys(leaf_keys(layer.table), layer.where)
+    parts = {f.name: getattr(sections, f.name) for f in dataclasses.fields(sections)}
+    return AgentSettings(**parts, checks=MappingProxyType(settings), files=files, sources=MappingProxyType(sources))
+
+
+def _applied(
+    sections: Sections, settings: dict[str, CheckSettings], layer: Layer
+) -> tuple[Sections, dict[str, CheckSettings]]:
+    table = dict(layer.table)
+    tuned = table.pop("checks", {})
+    if not isinstance(tuned, dict):
+        raise ConfigError(f"{layer.where}: checks: expected a table, got {tuned!r}")
+    settings = dict(settings)
+    for name, keys in tuned.items():
+        settings[name] = _tuned(settings, name, keys, layer.where)
+    return replace_from(Sections, sections, table, layer.where, ""), settings
+
+
+def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, where: str) -> CheckSettings:
+    """One [checks.NAME] table of one file on top of what is in force."""
+    key = f"checks.{name}"
+    if name not in settings:
+        raise ConfigError(f"{where}: {key}: unknown check; known checks: {', '.join(sorted(settings))}")
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{where}: {key}: expected a table, got {keys!r}")
+    old = settings[name]
+    known = {*COMMON_KEYS, *(f.name for f in dataclasses.fields(old.check.policy))}
+    for unknown in keys.keys() - known:
+        raise ConfigError(f"{where}: {key}.{unknown}: unknown key; known keys: {', '.join(sorted(known))}")
+    now = Schedule(old.enabled, **{k: getattr(old.check, k) for k in COMMON_KEYS if k != "enabled"})
+    now = replace_from(Schedule, now, {k: v for k, v in keys.items() if k in COMMON_KEYS}, where, key)
+    own = {k: v for k, v in keys.items() if k not in COMMON_KEYS}
+    policy = replace_from(type(old.check.policy), old.check.policy, own, where, key)
+    running = {k: getattr(now, k) for k in COMMON_KEYS if k != "enabled"}
+    return CheckSettings(
+        dataclasses.replace(old.check, policy=policy, **running), now.enabled, {**old.overrides, **own}
+    )
+
+
+def node_name(setting: str, environ: Mapping[str, str] = os.environ, host_name: str | None = None) -> str:
+    """The scheduler's name of this node (Slurm's NodeName), which need not be the host's."""
+    return setting or environ.get("SLURMD_NODENAME") or (host_name or socket.gethostname()).partition(".")[0]

@@ -1,0 +1,46 @@
+"""The settings' files as tables in the order in which they count: each file's own, then its [[hosts]] tables."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodetriage.agent.settings import node_set
+from nodetriage.checks.model.settings import ConfigError, load_toml
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`where` names the file, and the table in it; `nodes` whom it is for ("": every node)."""
+
+    where: str
+    table: Mapping[str, Any]
+    nodes: str = ""
+
+    def applies(self, node: str) -> bool:
+        return not self.nodes or node_set.matches(self.nodes, node)
+
+
+def read(files: Iterable[Path]) -> tuple[Layer, ...]:
+    """Raises ConfigError."""
+    return tuple(layer for file in files for layer in _file(load_toml(file), str(file)))
+
+
+def _file(table: dict[str, Any], file: str) -> list[Layer]:
+    hosts = table.pop("hosts", [])
+    if not isinstance(hosts, list) or not all(isinstance(host, dict) for host in hosts):
+        raise ConfigError(f"{file}: hosts: expected tables [[hosts]], got {hosts!r}")
+    return [Layer(file, table), *(_hosts(host, f"{file}: hosts[{i}]") for i, host in enumerate(hosts))]
+
+
+def _hosts(table: dict[str, Any], where: str) -> Layer:
+    nodes = table.pop("nodes", None)
+    if not isinstance(nodes, str):
+        raise ConfigError(f"{where}: nodes: expected node names such as 'gpu-[1-64,70],login*', got {nodes!r}")
+    if "node" in table.get("agent", {}):
+        raise ConfigError(f"{where}: agent.node: the node's own name cannot depend on it; set it outside [[hosts]]")
+    try:
+        node_set.matches(nodes, "")
+    except ValueError as error:
+        raise ConfigError(f"{where}: nodes: {error}") from error
+    return Layer(where, table, nodes)

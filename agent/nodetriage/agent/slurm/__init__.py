@@ -1,0 +1,1 @@
+"""Slurm on this node: its hooks and its configuration."""

@@ -1,0 +1,208 @@
+"""What wakes checks between their rounds: kernel log, mount table, devices, as descriptors of the event loop."""
+
+import asyncio
+import contextlib
+import os
+import select
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodetriage.agent.core.record_queue import Inbox
+from nodetriage.agent.machine.kmsg import KernelLog, Overrun, believed
+from nodetriage.checks.model import Check
+
+if TYPE_CHECKING:
+    from nodetriage.agent.machine.udev import DeviceEvents
+
+FILE_POLL_S = 0.2  # a regular file (a replayed log) cannot wake anyone
+MOUNTS_SETTLE_S = 0.1  # a mount comes as several changes
+DEVICES_SETTLE_S = 0.1  # one card is many devices
+# What changes the set of devices. "change" is left out: udevd makes one each time a program closes a disk.
+DEVICE_ACTIONS = frozenset(("add", "remove", "bind", "unbind", "online", "offline"))
+MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a hardened unit or a container has a view of its own
+
+
+class KernelLogSource:
+    """Follows the log: each record into the inbox, the checks that it concerns to `wake`; `lost` after an overrun."""
+
+    def __init__(
+        self,
+        path: Path,
+        accept_user_records: bool,
+        inbox: Inbox,
+        wake: Callable[[Iterable[str]], None],
+        lost: Callable[[], None],
+        open_log: Callable[[str, int | None], KernelLog] = KernelLog,
+    ) -> None:
+        self.trouble = ""
+        self.overruns = 0
+        self.lost_records = 0
+        self._path = path
+        self._accept_user_records = accept_user_records
+        self._inbox = inbox
+        self._wake = wake
+        self._lost = lost
+        self._open_log = open_log
+        self._log: KernelLog | None = None
+        self._again: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Reads all that is new since the inbox's position, then follows. What prevents it is `trouble`."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._log = self._open_log(str(self._path), self._inbox.read_after)
+        except OSError as error:
+            self.trouble = f"{self._path}: {error.strerror or error}"
+            return
+        self._hear()
+        if self.trouble:
+            return
+        try:
+            loop.add_reader(self._log.fd, self._hear)
+        except PermissionError:  # epoll(7): a regular file
+            self._poll()
+
+    def stop(self) -> None:
+        if self._again:
+            self._again.cancel()
+        if self._log:
+            with contextlib.suppress(ValueError):
+                asyncio.get_running_loop().remove_reader(self._log.fd)
+            self._log.close()
+            self._log = None
+
+    def take_losses(self) -> tuple[int, int]:
+        """Overruns and lost records since the last call."""
+        losses = self.overruns, self.lost_records
+        self.overruns = self.lost_records = 0
+        return losses
+
+    def _hear(self) -> None:
+        if self._log is None:
+            return
+        woken: set[str] = set()
+        try:
+            records = self._log.read()
+        except OSError as error:
+            self.trouble = f"{self._path}: {error.strerror or error}"
+            self.stop()
+            return
+        for record in records:
+            if isinstance(record, Overrun):
+                self.overruns += 1
+                self.lost_records += record.lost
+            elif believed(record, self._accept_user_records):
+                woken.update(self._inbox.offer(record))
+        self._wake(woken)
+        if self.overruns:
+            self._lost()
+
+    def _poll(self) -> None:
+        self._hear()
+        self._again = asyncio.get_running_loop().call_later(FILE_POLL_S, self._poll)
+
+
+class MountSource:
+    """Calls `changed` when a mount comes, goes or changes (proc_pid_mountinfo(5): POLLERR and POLLPRI)."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._fds: list[int] = []
+        self._poll: select.epoll | None = None
+
+    def start(self) -> None:
+        # An epoll inside the loop's: the loop itself only asks for "readable", which the mount table always is.
+        self._poll = select.epoll()
+        for path in MOUNTS:
+            with contextlib.suppress(OSError):
+                self._fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                self._poll.register(self._fds[-1], select.EPOLLERR | select.EPOLLPRI)
+        self._poll.poll(0)
+        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._hear)
+
+    def stop(self) -> None:
+        if self._poll:
+            asyncio.get_running_loop().remove_reader(self._poll.fileno())
+            self._poll.close()
+            self._poll = None
+            for fd in self._fds:
+                os.close(fd)
+            self._fds.clear()
+
+    def _hear(self) -> None:
+        if self._poll:
+            self._poll.poll(0)  # empties it; its answer may be nothing, as the kernel tells each change only once
+            self._changed()
+
+
+class DeviceSource:
+    """Calls `changed` with the subsystems in which devices came or went, as soon as no more do."""
+
+    def __init__(self, subsystems: Collection[str], changed: Callable[[Collection[str]], None]) -> None:
+        self.trouble = ""
+        self._subsystems = frozenset(subsystems)
+        self._changed = changed
+        self._events: DeviceEvents | None = None
+        self._touched: set[str] = set()
+        self._settled: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """What prevents it is `trouble`: checks then find in their rounds what came or went."""
+        from nodetriage.agent.machine.udev import DeviceEvents  # libudev is loaded where it is used
+
+        try:
+            self._events = DeviceEvents(self._subsystems)
+            asyncio.get_running_loop().add_reader(self._events.fd, self._hear)
+        except OSError as error:
+            self.trouble = f"kernel device events: {error.strerror or error}"
+
+    def stop(self) -> None:
+        if self._settled:
+            self._settled.cancel()
+        if self._events:
+            asyncio.get_running_loop().remove_reader(self._events.fd)
+            self._events = None
+
+    def _hear(self) -> None:
+        if self._events is None:
+            return
+        try:
+            self._touched.update(e.subsystem for e in self._events.read() if e.action in DEVICE_ACTIONS)
+        except OSError:  # more came than the socket holds: anything may have changed
+            self._touched.update(self._subsystems)
+        if self._touched and self._settled is None:
+            self._settled = asyncio.get_running_loop().call_later(DEVICES_SETTLE_S, self._tell)
+
+    def _tell(self) -> None:
+        touched, self._touched, self._settled = self._touched, set(), None
+        self._changed(touched)
+
+
+class Surroundings:
+    """Mounts and devices together: `wake` gets "mounts" or "udev:SUBSYSTEM" (Check.wakes_on) when a change is over."""
+
+    def __init__(self, checks: Iterable[Check[Any, Any]], wake: Callable[[str], None]) -> None:
+        asked = {source.removeprefix("udev:") for c in checks for source in c.wakes_on if source.startswith("udev:")}
+        self._mounts = MountSource(self._mounts_changed)
+        self._devices = DeviceSource(asked, self._devices_changed)
+        self._wake = wake
+
+    @property
+    def trouble(self) -> str:
+        return self._devices.trouble
+
+    def start(self) -> None:
+        self._mounts.start()
+        self._devices.start()
+
+    def stop(self) -> None:
+        self._mounts.stop()
+        self._devices.stop()
+
+    def _mounts_changed(self) -> None:
+        asyncio.get_running_loop().call_later(MOUNTS_SETTLE_S, self._wake, "mounts")
+
+    def _devices_changed(self, subsystems: Collection[str]) -> None:
+        for subsystem in sorted(subsystems):
+            self._wake(f"udev:{subsystem}")

@@ -1,0 +1,77 @@
+"""Keeps one worker a device class: deadlines, hangs, back-off. The event loop never blocks here."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from nodetriage.agent.settings.config import AgentSettings
+from nodetriage.agent.workers.handle import KILL_LIMIT_S, Abandoned, DeviceClass, Records, within
+from nodetriage.agent.workers.process import ForkServer
+from nodetriage.agent.workers.run import Result
+from nodetriage.agent.workers.worker import Setup
+from nodetriage.checks.model import Check
+
+
+def setup_from(settings: AgentSettings) -> Setup:
+    """What the workers must know of the settings."""
+    policies = {name: dict(one.overrides) for name, one in settings.checks.items()}
+    return Setup(str(settings.agent.root), policies, programs=settings.programs.by_name())
+
+
+class Workers:
+    """`on_free` is called with a device class when its abandoned worker has died at last."""
+
+    def __init__(self, setup: Setup, catalogue: str, on_free: Callable[[str], None]) -> None:
+        self._server = ForkServer(catalogue)
+        self._setup = setup
+        self._on_free = on_free
+        self._classes: dict[str, DeviceClass] = {}
+
+    async def run(self, check: Check[Any, Any], records: Records = (), memory: bytes | None = None) -> Result:
+        """One run of the check in its class's worker. `memory` and the result's are JSON. Never raises, never late.
+
+        What is asked of one class in one turn of the loop goes there together. A caller that is cancelled leaves the
+        run to end by itself.
+        """
+        return await asyncio.shield(self._class(check.worker).ask(check, records, memory))
+
+    def configure(self, setup: Setup) -> None:
+        """New settings, from the next run on. What is in quarantine stays there."""
+        self._setup = msgspec.structs.replace(setup, quarantined=self._setup.quarantined)
+        for device_class in self._classes.values():
+            device_class.setup = self._setup
+
+    def quarantine(self, addresses: tuple[str, ...]) -> None:
+        """No worker asks these GPUs anything, from the next run on."""
+        if addresses != self._setup.quarantined:
+            self._setup = msgspec.structs.replace(self._setup, quarantined=addresses)
+            self.configure(self._setup)
+
+    @property
+    def abandoned(self) -> tuple[Abandoned, ...]:
+        return tuple(c.abandoned for c in self._classes.values() if c.abandoned)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by device class, the fork server's under "forkserver"."""
+        living = {name: c.child.pid for name, c in self._classes.items() if c.child}
+        return {"forkserver": self._server.pid, **living}
+
+    async def close(self) -> None:
+        """Kills all; waits no longer than KILL_LIMIT_S for any."""
+        await asyncio.gather(*(c.stop() for c in self._classes.values()))
+        children = [c.child for c in self._classes.values() if c.child]
+        for child in children:
+            child.kill()
+        if children:
+            await within(asyncio.gather(*(c.ended.wait() for c in children)), KILL_LIMIT_S)
+        for child in children:
+            child.forget()
+        self._server.stop()
+
+    def _class(self, name: str) -> "DeviceClass":
+        if name not in self._classes:
+            self._classes[name] = DeviceClass(name, self._server, self._setup, self._on_free)
+        return self._classes[name]
