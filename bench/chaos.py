@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests/controller"))
 
 from upheaval import Upheaval  # noqa: E402 the path above comes first
 
-from nodetriage.controller import replay  # noqa: E402
+from nodetriage.controller.policy import replay  # noqa: E402
 
 
 def one(nodes: int, days: float, seed: int, interleavings: int) -> dict[str, object]:

@@ -24,12 +24,12 @@ from secure import Site  # noqa: E402
 from nodetriage.agent.delivery.connection import Identity, anonymous, connect  # noqa: E402
 from nodetriage.agent.delivery.identity import MungeIdentity, TlsIdentity  # noqa: E402
 from nodetriage.agent.settings.config import IdentitySettings  # noqa: E402
-from nodetriage.controller.certificate import Role  # noqa: E402
-from nodetriage.controller.identity import Proof, ThisMachine  # noqa: E402
-from nodetriage.controller.identity_settings import IdentitySettings as Controllers  # noqa: E402
-from nodetriage.controller.munge_proof import MungeProof  # noqa: E402
-from nodetriage.controller.node_addresses import NodeAddresses  # noqa: E402
-from nodetriage.controller.tls_proof import TlsProof  # noqa: E402
+from nodetriage.controller.auth.addresses import NodeAddresses  # noqa: E402
+from nodetriage.controller.auth.certificate import Role  # noqa: E402
+from nodetriage.controller.auth.identity import Proof, ThisMachine  # noqa: E402
+from nodetriage.controller.auth.identity_settings import IdentitySettings as Controllers  # noqa: E402
+from nodetriage.controller.auth.munge import MungeProof  # noqa: E402
+from nodetriage.controller.auth.tls import TlsProof  # noqa: E402
 
 AT_ONCE = 8
 NODE = "localhost"

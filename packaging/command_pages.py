@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib import import_module, metadata
 from pathlib import Path
 
-PARSERS = {"nodetriage": "nodetriage.agent.cli.main", "nodetriagectl": "nodetriage.controller.cli"}
+PARSERS = {"nodetriage": "nodetriage.agent.cli.main", "nodetriagectl": "nodetriage.controller.cli.main"}
 ENDING = """\
 .SH EXIT STATUS
 0 ok, 1 warning, 2 low or high, 3 unknown (hung, broken, nothing could be looked at, nobody answers),

@@ -8,7 +8,7 @@ import sys
 from alembic import command
 from sqlalchemy import create_engine
 
-from nodetriage.controller import migrate
+from nodetriage.controller.store import migrate
 
 number, *words = sys.argv[1:]
 with create_engine("sqlite://").connect() as connection:

@@ -77,7 +77,7 @@ def test_the_wheel_brings_both_commands_and_its_licence(wheel: Path) -> None:
         (commands,) = (archive.read(n).decode() for n in names if n.endswith("entry_points.txt"))
 
     assert "nodetriage = nodetriage.agent.cli.main:main" in commands
-    assert "nodetriagectl = nodetriage.controller.cli:main" in commands
+    assert "nodetriagectl = nodetriage.controller.cli.main:main" in commands
     assert any(n.endswith("licenses/LICENSE") for n in names)
 
 

@@ -17,11 +17,11 @@ from nodetriage.agent.delivery.connection import Ended, Identity, Refused, conne
 from nodetriage.agent.delivery.identity import MungeIdentity, TlsIdentity, identify_by
 from nodetriage.agent.settings.config import Agent, AgentSettings, Controller, IdentitySettings
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.certificate import Role, self_signed
-from nodetriage.controller.identity_settings import IdentitySettings as ControllersIdentity
-from nodetriage.controller.munge_proof import MungeProof
-from nodetriage.controller.node_addresses import NodeAddresses
-from nodetriage.controller.tls_proof import TlsProof
+from nodetriage.controller.auth.addresses import NodeAddresses
+from nodetriage.controller.auth.certificate import Role, self_signed
+from nodetriage.controller.auth.identity_settings import IdentitySettings as ControllersIdentity
+from nodetriage.controller.auth.munge import MungeProof
+from nodetriage.controller.auth.tls import TlsProof
 from nodetriage.service.claim import CONTROLLER, METADATA_KEY, SERVER_NAME, TTL_S, Claim, parse
 from nodetriage.service.munge import Munge
 from nodetriage.v1 import health_pb2 as pb

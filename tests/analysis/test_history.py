@@ -12,7 +12,7 @@ from nodetriage.analysis import history, tables
 from nodetriage.analysis.events_import import read_store
 from nodetriage.analysis.history import Sources
 from nodetriage.analysis.tables import EVENTS, OUTAGES, TableError
-from nodetriage.controller import schema
+from nodetriage.controller.store import schema
 from nodetriage.v1 import health_pb2 as pb
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

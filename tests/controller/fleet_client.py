@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 
-from nodetriage.controller.database import open_database
-from nodetriage.controller.freshness import Freshness
-from nodetriage.controller.server import NodeHealthServer, ServerSettings
-from nodetriage.controller.store import Store
+from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
 

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from nodetriage.controller.database import open_database
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.store import Store
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 BOOT = "11111111-1111-1111-1111-111111111111"

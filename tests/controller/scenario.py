@@ -40,11 +40,11 @@ from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import replace_from
-from nodetriage.controller import actions, brake, contact, ledger, policy, schema
-from nodetriage.controller.recheck import Then, recheck
-from nodetriage.controller.rules import Policy
-from nodetriage.controller.scheduler import ReservationView, SchedulerError
-from nodetriage.controller.state import (
+from nodetriage.controller.engine import actions
+from nodetriage.controller.policy import drain_limits, liveness, transition
+from nodetriage.controller.policy.preconditions import Then, recheck
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
     ActionOutcome,
@@ -57,6 +57,8 @@ from nodetriage.controller.state import (
     SchedulerSeen,
     Tick,
 )
+from nodetriage.controller.scheduler import ReservationView, SchedulerError
+from nodetriage.controller.store import schema, state_store
 
 KINDS = {
     "raise": EventKind.RAISED,
@@ -101,11 +103,11 @@ class Scenario:
 
     def take(self, event: Event) -> None:
         before = self.state
-        step = policy.step(before, event, self.now, self.policy)
+        step = transition.step(before, event, self.now, self.policy)
         with self.engine.begin() as connection:
             if isinstance(event, ActionDone):
-                ledger.finish(connection, event, self.now)
-            ledger.save(connection, before, step, self.now)
+                state_store.finish(connection, event, self.now)
+            state_store.save(connection, before, step, self.now)
         self.state = step.state
         for t in step.transitions:
             self.out.append(f"{t.node}: {t.before or 'new'} -> {t.after} ({t.cause}; {t.actor})")
@@ -189,7 +191,7 @@ class Scenario:
         self.out.append(f"breaker: open ({b.why})" if b.is_open else "breaker: closed")
         for i in self.state.fleet_incidents:
             self.out.append(f"incident {i.id}: {i.fault} on {i.nodes} nodes, {i.shared or 'nothing shared'}")
-        for node in brake.held(self.state):
+        for node in drain_limits.held(self.state):
             assert node.drain is not None
             self.out.append(f"held: {node.node} {node.drain.severity.name.lower()} ({node.drain.held_why})")
 
@@ -207,11 +209,11 @@ class Scenario:
             self.take(SchedulerFailed(str(error)))
             return
         self.take(seen)
-        for found in contact.lost(self.state, seen.nodes):
+        for found in liveness.lost(self.state, seen.nodes):
             self.events += 1
-            kind, boot = EventKind(found.kind), contact.CONTROLLER_BOOT
-            severity = Severity.HIGH if found.fault == contact.NODE_LOST else Severity.WARNING
-            what = (contact.CHECK, contact.PART, found.fault, severity)
+            kind, boot = EventKind(found.kind), liveness.CONTROLLER_BOOT
+            severity = Severity.HIGH if found.fault == liveness.NODE_LOST else Severity.WARNING
+            what = (liveness.CHECK, liveness.PART, found.fault, severity)
             self.take(NodeEvent(self.events, found.node, boot, self.events, self.now, kind, *what))
 
     async def _views(self) -> Any:
@@ -235,11 +237,11 @@ class Scenario:
         while intents := self._due():
             asyncio.run(self._try(intents[0]))
 
-    def _due(self) -> list[ledger.Intent]:
+    def _due(self) -> list[state_store.Intent]:
         with self.engine.connect() as connection:
-            return ledger.due(connection, self.now)
+            return state_store.due(connection, self.now)
 
-    async def _try(self, intent: ledger.Intent) -> None:
+    async def _try(self, intent: state_store.Intent) -> None:
         action, said = intent.action, len(self.slurm.said)
         checked = recheck(self.state, action, self.now, self.policy)
         if checked.then is Then.CANCEL:
@@ -251,16 +253,16 @@ class Scenario:
         if checked.then is Then.WAIT:
             self.out.append(f"put off {action.id}: {checked.why}")
             with self.engine.begin() as connection:
-                ledger.put_off(connection, action, checked.why, self.now + timedelta(seconds=15))
+                state_store.put_off(connection, action, checked.why, self.now + timedelta(seconds=15))
             return
         with self.engine.begin() as connection:
-            ledger.start(connection, action, self.now)
+            state_store.start(connection, action, self.now)
         try:
             done = await actions.perform(action, self.slurm)
         except SchedulerError as error:
             self.out.append(f"not done {action.id}: {error}")
             with self.engine.begin() as connection:
-                ledger.retry(connection, action, str(error), self.now + timedelta(seconds=1))
+                state_store.retry(connection, action, str(error), self.now + timedelta(seconds=1))
             self.take(SchedulerFailed(str(error)))
             return
         self.out += [f"  $ {line}" for line in self.slurm.said[said:]]
@@ -271,7 +273,7 @@ class Scenario:
 
     def _load(self) -> Any:
         with self.engine.connect() as connection:
-            return ledger.load(connection)
+            return state_store.load(connection)
 
 
 def blocks(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:

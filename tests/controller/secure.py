@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 from fleet_client import AgentStream, acked, batch, serving
 
-from nodetriage.controller.certificate import Role
-from nodetriage.controller.identity import Proof
-from nodetriage.controller.identity_settings import IdentitySettings
-from nodetriage.controller.pki import Pki
-from nodetriage.controller.server import NodeHealthServer
-from nodetriage.controller.store import Store
-from nodetriage.controller.tls_proof import TlsProof
+from nodetriage.controller.auth.certificate import Role
+from nodetriage.controller.auth.identity import Proof
+from nodetriage.controller.auth.identity_settings import IdentitySettings
+from nodetriage.controller.auth.pki import Pki
+from nodetriage.controller.auth.tls import TlsProof
+from nodetriage.controller.rpc.server import NodeHealthServer
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2_grpc
 
 _SOURCES = itertools.cycle(range(1, 250))

@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from fake_slurm import FakeSlurm
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller import actions, policy
-from nodetriage.controller.recheck import Then, recheck
-from nodetriage.controller.replay import Decided, History, PolicyLoaded, Told
-from nodetriage.controller.rules import Policy
-from nodetriage.controller.scheduler import SchedulerError
-from nodetriage.controller.state import (
+from nodetriage.controller.engine import actions
+from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.preconditions import Then, recheck
+from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, Told
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
     Event,
@@ -28,6 +28,7 @@ from nodetriage.controller.state import (
     SchedulerSeen,
     Tick,
 )
+from nodetriage.controller.scheduler import SchedulerError
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 FAULTS = (
@@ -74,7 +75,7 @@ class Month:
             self._take(Tick())
 
     def _take(self, event: Event) -> None:
-        step = policy.step(self.state, event, self.now, self.rules)
+        step = transition.step(self.state, event, self.now, self.rules)
         if step.state is not self.state or step.actions or not isinstance(event, Tick):
             self.entries.append(Told(self.now, (event,)))
         self.state = step.state

@@ -7,9 +7,9 @@ import pytest
 from fake_slurm import FakeSlurm
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller.actions import perform
+from nodetriage.controller.engine.actions import perform
+from nodetriage.controller.policy.state import Action, ActionKind, ActionOutcome
 from nodetriage.controller.scheduler import SchedulerRefused, SchedulerUnavailable
-from nodetriage.controller.state import Action, ActionKind, ActionOutcome
 
 DRAIN = Action("d", ActionKind.DRAIN, "n1", "i-1", "gpu_off_bus", "GPU-1", Severity.HIGH)
 OURS = "nodetriage: gpu_off_bus GPU-1 [incident i-1]"

@@ -12,14 +12,14 @@ from typing import Any
 from fake_slurm import FakeSlurm
 from sqlalchemy import select
 
-from nodetriage.controller import ledger, schema
-from nodetriage.controller.brain import Brain
-from nodetriage.controller.database import open_database
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.rules import Authority, Limits, Policy, Rule
+from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.policy.rules import Authority, Limits, Policy, Rule
+from nodetriage.controller.policy.state import DrainStatus, NodeState, OperatorCommand
 from nodetriage.controller.scheduler import NodeView, NoScheduler, ReservationView, Scheduler, SchedulerUnavailable
-from nodetriage.controller.state import DrainStatus, NodeState, OperatorCommand
-from nodetriage.controller.store import Store
+from nodetriage.controller.store import schema, state_store
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 ROOMY = Policy(brake=Limits(100, 100, 100, 100, 100))
@@ -48,7 +48,7 @@ class Controller:
         return all(are(a) for a in (await self.actions()).values())
 
     async def remembers_what_is_stored(self) -> bool:
-        return self.brain.state == await self.store.read(ledger.load)
+        return self.brain.state == await self.store.read(state_store.load)
 
     def status(self, node: str) -> str:
         facts = self.brain.state.nodes.get(node)
@@ -216,7 +216,7 @@ def test_the_clock_is_given_and_stamps_what_is_stored(tmp_path: Path) -> None:
         await until(lambda: brain.state.nodes)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        (first, *_) = await store.read(ledger.transitions_of)
+        (first, *_) = await store.read(state_store.transitions_of)
         assert first.at == at
         await store.close()
 

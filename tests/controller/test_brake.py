@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller import brake
-from nodetriage.controller.rules import Limits, Policy
-from nodetriage.controller.state import DrainFact, DrainStatus, FleetState, NodeFacts, NodeState, Step
-from nodetriage.controller.turn import Turn
+from nodetriage.controller.policy import drain_limits
+from nodetriage.controller.policy.rules import Limits, Policy
+from nodetriage.controller.policy.state import DrainFact, DrainStatus, FleetState, NodeFacts, NodeState, Step
+from nodetriage.controller.policy.unit_of_work import Turn
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NO_LIMIT = Limits(1000, 1000, 100, 1000, 100)
@@ -36,7 +36,7 @@ def fleet(*nodes: NodeFacts, size: int = 100, **more: int) -> FleetState:
 
 def released(state: FleetState, limits: Limits, now: datetime = NOW) -> Step:
     turn = Turn(state, now)
-    brake.release(turn, Policy(brake=limits))
+    drain_limits.release(turn, Policy(brake=limits))
     return turn.step()
 
 
@@ -55,7 +55,7 @@ def test_the_worst_goes_first_and_of_equals_the_oldest() -> None:
     assert names(released(state, NO_LIMIT)) == ["c", "b", "a"]
     held = released(state, Limits(max_drains_per_hour=1, max_percent=100, partition_max_percent=100))
     assert names(held) == ["c"]
-    assert [n.node for n in brake.held(held.state)] == ["b", "a"]
+    assert [n.node for n in drain_limits.held(held.state)] == ["b", "a"]
     assert why(held, "a") == "1 drains an hour"
 
 
@@ -125,7 +125,7 @@ def test_every_limit_holds_and_nothing_is_lost(
     step = released(state, Limits(per_hour, max_nodes, percent, 1000, 100))
     share = max(1, 40 * percent // 100) if percent else 0
     assert len(step.actions) == min(len(wanted), per_hour, max_nodes, share)
-    assert len(step.actions) + len(brake.held(step.state)) == len(wanted)
+    assert len(step.actions) + len(drain_limits.held(step.state)) == len(wanted)
     went = [a.severity for a in step.actions]
-    left = [n.drain.severity for n in brake.held(step.state) if n.drain]
+    left = [n.drain.severity for n in drain_limits.held(step.state) if n.drain]
     assert not went or not left or min(went) >= max(left)

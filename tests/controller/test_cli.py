@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from fleet_client import BOOT, event
 
-from nodetriage.controller import schema
-from nodetriage.controller.cli import main
-from nodetriage.controller.database import create_tables, open_database
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.store import Store
+from nodetriage.controller.cli.main import main
+from nodetriage.controller.store import schema
+from nodetriage.controller.store.database import create_tables, open_database
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 ACTION = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetriage.controller.cli import main
+from nodetriage.controller.cli.main import main
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from simulated import START, Month
 
-from nodetriage.controller import inputs, ledger
-from nodetriage.controller.cli import main
-from nodetriage.controller.database import create_tables, open_database
-from nodetriage.controller.replay import Told
-from nodetriage.controller.rules import Policy, load_policy, shipped_policy
-from nodetriage.controller.state import Action, ActionKind, FleetState, NodeEvent, Step
+from nodetriage.controller.cli.main import main
+from nodetriage.controller.engine import inputs
+from nodetriage.controller.policy.replay import Told
+from nodetriage.controller.policy.rules import Policy, load_policy, shipped_policy
+from nodetriage.controller.policy.state import Action, ActionKind, FleetState, NodeEvent, Step
+from nodetriage.controller.store import state_store
+from nodetriage.controller.store.database import create_tables, open_database
 
 
 @pytest.fixture
@@ -87,13 +88,13 @@ def test_what_shadow_kept_from_being_done_is_counted_by_fault(
 ) -> None:
     engine = open_database(sqlite_url)
     create_tables(engine)
-    now = ledger.from_us(time.time_ns() // 1000)
+    now = state_store.from_us(time.time_ns() // 1000)
     shadow = [
         Action(f"shadow-{i}", ActionKind.SHADOW, node, fault="ib_link_down", text="drain_after_job")
         for i, node in enumerate(("n1", "n1", "n2"))
     ]
     with engine.begin() as connection:
-        ledger.save(connection, FleetState(), Step(FleetState(), tuple(shadow)), now)
+        state_store.save(connection, FleetState(), Step(FleetState(), tuple(shadow)), now)
     engine.dispose()
 
     assert main(["would-have", "--database", sqlite_url, "--json"]) == 0

@@ -6,10 +6,10 @@ import pytest
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.config import load, needs_restart
-from nodetriage.controller.database import open_database
-from nodetriage.controller.rules import Authority
+from nodetriage.controller.policy.rules import Authority
 from nodetriage.controller.scheduler import NoScheduler
-from nodetriage.controller.slurm import Slurm
+from nodetriage.controller.slurm.client import Slurm
+from nodetriage.controller.store.database import open_database
 
 
 def written(folder: Path, text: str) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleet_client import AgentStream, agent, batch, event, serving
 
-from nodetriage.controller.admission import AdmissionSettings
+from nodetriage.controller.rpc.admission import AdmissionSettings
 from nodetriage.v1 import health_pb2 as pb
 
 SECONDS = 3.0

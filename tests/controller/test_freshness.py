@@ -1,6 +1,6 @@
 """Heartbeats add up: a partial one tells what is new, the ages of the rest go on, and little of it is written."""
 
-from nodetriage.controller.freshness import NEVER_MS, SAVE_EVERY_S, Freshness
+from nodetriage.controller.rpc.last_seen import NEVER_MS, SAVE_EVERY_S, Freshness
 from nodetriage.v1 import health_pb2 as pb
 
 S_US = 1_000_000

@@ -9,12 +9,11 @@ from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller import contact, ledger, policy, schema, topology
-from nodetriage.controller.guards import BreakerLimits, CommonMode, Lemons, Limits
-from nodetriage.controller.looker import merged
-from nodetriage.controller.rules import Policy
-from nodetriage.controller.scheduler import NodeView, ReservationView
-from nodetriage.controller.state import (
+from nodetriage.controller.engine.poller import merged
+from nodetriage.controller.policy import liveness, transition
+from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, Lemons, Limits
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import (
     ActionKind,
     ContactChanged,
     Event,
@@ -27,6 +26,9 @@ from nodetriage.controller.state import (
     Step,
     Tick,
 )
+from nodetriage.controller.scheduler import NodeView, ReservationView
+from nodetriage.controller.slurm import topology
+from nodetriage.controller.store import schema, state_store
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -44,7 +46,7 @@ class Fleet:
 
     def take(self, event: Event, after_s: float = 0) -> Step:
         self.now += timedelta(seconds=after_s)
-        step = policy.step(self.state, event, self.now, self.rules)
+        step = transition.step(self.state, event, self.now, self.rules)
         self.state = step.state
         return step
 
@@ -108,7 +110,7 @@ def test_nodes_that_sleep_or_are_in_maintenance_may_be_silent() -> None:
     fleet.take(SchedulerSeen(fleet.now, {**fleet.views, **asleep, **marked}), after_s=1)
     fleet.take(ContactChanged(lost=tuple(fleet.names[:9])))
     assert not fleet.state.breaker.is_open
-    assert [s for s in contact.lost(fleet.state, fleet.views) if s.node in asleep] == []
+    assert [s for s in liveness.lost(fleet.state, fleet.views) if s.node in asleep] == []
 
 
 def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None:
@@ -117,7 +119,7 @@ def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None
     fleet.take(ContactChanged(lost=tuple(half)))
     down = {n: NodeView(n, "down", reason="Not responding") for n in half}
     fleet.take(SchedulerSeen(fleet.now, {**fleet.views, **down}), after_s=60)
-    lost = contact.lost(fleet.state, {**fleet.views, **down})
+    lost = liveness.lost(fleet.state, {**fleet.views, **down})
     assert {(s.node, s.fault, s.kind) for s in lost} == {(n, "node_lost", "raised") for n in half}
     assert fleet.tell_all([s.node for s in lost], "node_lost") == []
     assert [a for a in fleet.take(Tick(), after_s=3600).actions if a.kind is ActionKind.DRAIN] == []
@@ -187,9 +189,9 @@ def test_what_guards_the_fleet_survives_a_restart() -> None:
     assert fleet.state.breaker.is_open
     assert fleet.state.fleet_incidents
     with engine.begin() as connection:
-        ledger.save(connection, FleetState(), Step(fleet.state), fleet.now)
+        state_store.save(connection, FleetState(), Step(fleet.state), fleet.now)
     with engine.connect() as connection:
-        assert ledger.load(connection) == fleet.state
+        assert state_store.load(connection) == fleet.state
 
 
 def test_the_lemon_share_never_forbids_the_first() -> None:
@@ -201,24 +203,24 @@ def test_the_lemon_share_never_forbids_the_first() -> None:
 def test_a_node_that_slurm_lost_is_found_again_and_an_operators_down_is_no_loss() -> None:
     fleet = Fleet(Policy(), 3)
     by_hand = NodeView("n0", "down", reason="replacing the board", reason_by="otto")
-    assert contact.lost(fleet.state, {**fleet.views, "n0": by_hand}) == ()
+    assert liveness.lost(fleet.state, {**fleet.views, "n0": by_hand}) == ()
     lost = {**fleet.views, "n0": NodeView("n0", "down", reason="Not responding")}
-    (raised,) = contact.lost(fleet.state, lost)
+    (raised,) = liveness.lost(fleet.state, lost)
     fleet.events += 1
-    what = (contact.CHECK, contact.PART, raised.fault, Severity.HIGH)
-    fleet.take(NodeEvent(fleet.events, "n0", contact.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
-    assert contact.lost(fleet.state, lost) == ()
+    what = (liveness.CHECK, liveness.PART, raised.fault, Severity.HIGH)
+    fleet.take(NodeEvent(fleet.events, "n0", liveness.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
+    assert liveness.lost(fleet.state, lost) == ()
     ours = NodeView("n0", "down", frozenset({"drain"}), "nodetriage: node_lost node [incident x-1]", "root")
-    assert contact.lost(fleet.state, {**fleet.views, "n0": ours}) == (), "our own reason does not end it"
-    (cleared,) = contact.lost(fleet.state, fleet.views)
+    assert liveness.lost(fleet.state, {**fleet.views, "n0": ours}) == (), "our own reason does not end it"
+    (cleared,) = liveness.lost(fleet.state, fleet.views)
     assert (cleared.kind, cleared.fault) == ("cleared", "node_lost")
 
 
 def test_a_new_boot_ends_what_the_agent_found_and_not_what_the_controller_saw() -> None:
     fleet = Fleet(Policy(), 3)
     fleet.tell("n0", "gpu_xid_warning")
-    what = (contact.CHECK, contact.PART, "node_lost", Severity.HIGH)
-    fleet.take(NodeEvent(90, "n0", contact.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
+    what = (liveness.CHECK, liveness.PART, "node_lost", Severity.HIGH)
+    fleet.take(NodeEvent(90, "n0", liveness.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
     fleet.take(NodeEvent(91, "n0", "next", 1, fleet.now, EventKind.STARTED))
     assert [f.fault for f in fleet.state.nodes["n0"].open_findings] == ["node_lost"]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slurm_wait import wait_until
 
-from nodetriage.controller.handshakes import Overheard, overhear, parse
+from nodetriage.controller.rpc.handshakes import Overheard, overhear, parse
 
 ARGUMENTS = (
     "args={endpoint=0x7fb4, args={grpc.experimental.event_engine=0x37b5, grpc.internal.endpoint_local_address="

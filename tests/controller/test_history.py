@@ -4,11 +4,11 @@ from typing import Any
 
 from opened_store import BOOT, event, opened, run
 
-from nodetriage.controller import history
-from nodetriage.controller.fleet import NEVER_RAN, CheckView, check_views
-from nodetriage.controller.freshness import Heard
-from nodetriage.controller.history import EventFilter
-from nodetriage.controller.rows import Hello
+from nodetriage.controller.rpc.last_seen import Heard
+from nodetriage.controller.store import history
+from nodetriage.controller.store.fleet import NEVER_RAN, CheckView, check_views
+from nodetriage.controller.store.history import EventFilter
+from nodetriage.controller.store.mappers import Hello
 from nodetriage.v1 import health_pb2 as pb
 
 

@@ -18,7 +18,7 @@ from fleet_client import hello as old_hello
 from guarded import LIMITS, Guarded, guarded
 from secure import Site, Witness, is_closed, plain_socket, secure_agent, tls_socket
 
-from nodetriage.controller.certificate import Role
+from nodetriage.controller.auth.certificate import Role
 from nodetriage.v1 import health_pb2 as pb
 
 VERSION = metadata.version("nodetriage")
@@ -118,7 +118,7 @@ def _other(folder: Path) -> tuple[Path, Path]:
 
 def _opened(folder: Path) -> Site:
     site = Site.__new__(Site)
-    from nodetriage.controller.pki import Pki
+    from nodetriage.controller.auth.pki import Pki
 
     site.folder, site.pki = folder, Pki(folder)
     return site

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller import ledger, policy, rows, schema
-from nodetriage.controller.cli import main
-from nodetriage.controller.database import create_tables, open_database
-from nodetriage.controller.incidents import GAP, Sign, device_names, group, on_path_s, primary
-from nodetriage.controller.inputs import events_after
-from nodetriage.controller.rules import Policy
-from nodetriage.controller.scheduler import JobView
-from nodetriage.controller.state import (
+from nodetriage.controller.cli.main import main
+from nodetriage.controller.engine.inputs import events_after
+from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
     ActionOutcome,
@@ -27,6 +24,10 @@ from nodetriage.controller.state import (
     FleetState,
     OperatorCommand,
 )
+from nodetriage.controller.scheduler import JobView
+from nodetriage.controller.store import mappers, schema, state_store
+from nodetriage.controller.store.database import create_tables, open_database
+from nodetriage.controller.store.incidents import GAP, Sign, device_names, group, on_path_s, primary
 from nodetriage.v1 import health_pb2 as pb
 
 T = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -124,29 +125,29 @@ class Told:
     def event(self, at: datetime, fault: str, part: str, kind: str = "RAISED") -> None:
         self.seq += 1
         event = pb.Event(
-            boot_id="b", seq=self.seq, at_unix_us=ledger.to_us(at), check="gpu_xid", part=part, fault=fault
+            boot_id="b", seq=self.seq, at_unix_us=state_store.to_us(at), check="gpu_xid", part=part, fault=fault
         )
         event.kind, event.severity = pb.EventKind.Value(f"EVENT_KIND_{kind}"), pb.SEVERITY_HIGH
         known = at + timedelta(seconds=1)
         with self.engine.begin() as connection:
-            statements = rows.statements(connection.dialect.name)
-            hello = rows.node_row(rows.Hello("n1", "b", "1.0", "h100"), ledger.to_us(at))
+            statements = mappers.statements(connection.dialect.name)
+            hello = mappers.node_row(mappers.Hello("n1", "b", "1.0", "h100"), state_store.to_us(at))
             connection.execute(statements["hello"], [hello])
-            connection.execute(statements["events"], [rows.event_row("n1", event, ledger.to_us(known))])
+            connection.execute(statements["events"], [mappers.event_row("n1", event, state_store.to_us(known))])
             (told,) = events_after(connection, self.state.cursor, 10)
         self.take(told, known)
 
     def take(self, event: Event, at: datetime) -> None:
-        before, step = self.state, policy.step(self.state, event, at, Policy())
+        before, step = self.state, transition.step(self.state, event, at, Policy())
         with self.engine.begin() as connection:
             if isinstance(event, ActionDone):
-                ledger.finish(connection, event, at)
-            ledger.save(connection, before, step, at)
+                state_store.finish(connection, event, at)
+            state_store.save(connection, before, step, at)
         self.state = step.state
 
     def do(self, kind: ActionKind, at: datetime, *jobs: JobView) -> None:
         with self.engine.connect() as connection:
-            (intent,) = [i for i in ledger.due(connection, at) if i.action.kind is kind]
+            (intent,) = [i for i in state_store.due(connection, at) if i.action.kind is kind]
         self.take(ActionDone(intent.action, ActionOutcome.DONE, "", jobs), at)
 
 
@@ -206,7 +207,7 @@ def test_planned_stops_and_fleet_incidents_are_classes_of_their_own(
     told.take(OperatorCommand("maintenance_off", "n1", "olga"), at + timedelta(minutes=9))
     with engine.begin() as connection:
         fleet = {"incident": "f-1", "node": "", "fault": "mount_hung", "part": "mount source fs1", "severity": 0}
-        us = ledger.to_us(at)
+        us = state_store.to_us(at)
         connection.execute(schema.incidents.insert().values(**fleet, causes="mount_hung", opened_us=us))
 
     assert main(["incidents", "--database", database_url, "--json"]) == 0
@@ -218,7 +219,7 @@ def test_planned_stops_and_fleet_incidents_are_classes_of_their_own(
 
 
 def test_the_path_that_jobs_wait_on_leaves_out_what_happens_on_a_fenced_node() -> None:
-    from nodetriage.controller.incidents import Incident
+    from nodetriage.controller.store.incidents import Incident
 
     stages = {"detect": 1.0, "drain": 2.0, "restart": 3.0, "diagnose": 100.0, "remediate": None}
     assert on_path_s(Incident("i", "fault", "n", "f", "p", Severity.HIGH, (), T, None, stages)) == 6.0

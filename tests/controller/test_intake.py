@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from fleet_client import acked, event
 
-from nodetriage.controller.admission import AdmissionSettings, Refused
-from nodetriage.controller.history import SeqRange
-from nodetriage.controller.intake import Intake
-from nodetriage.controller.rows import ranges_of
-from nodetriage.controller.store import StoreError
+from nodetriage.controller.rpc.admission import AdmissionSettings, Refused
+from nodetriage.controller.store.history import SeqRange
+from nodetriage.controller.store.ingest import Intake
+from nodetriage.controller.store.mappers import ranges_of
+from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2 as pb
 
 

@@ -9,11 +9,11 @@ from slurm_wait import wait_until
 from sqlalchemy import func, make_url, select
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller import migrate, schema
-from nodetriage.controller.database import open_database
 from nodetriage.controller.leader import Deposed, Leadership
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.store import Store
+from nodetriage.controller.store import migrate, schema
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.service.notify import Notify
 
 LIMIT_S = 60

@@ -7,11 +7,10 @@ import pytest
 from sqlalchemy import Engine, select
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller import inputs, ledger, policy, schema
-from nodetriage.controller.database import create_tables, open_database
-from nodetriage.controller.rules import Policy
-from nodetriage.controller.scheduler import JobView, NodeView
-from nodetriage.controller.state import (
+from nodetriage.controller.engine import inputs
+from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
     ActionKind,
@@ -23,6 +22,9 @@ from nodetriage.controller.state import (
     SchedulerSeen,
     Tick,
 )
+from nodetriage.controller.scheduler import JobView, NodeView
+from nodetriage.controller.store import schema, state_store
+from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.v1 import health_pb2 as pb
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
@@ -39,22 +41,22 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def take(engine: Engine, state: FleetState, event: Event, at: datetime = NOW) -> FleetState:
-    step = policy.step(state, event, at, Policy())
+    step = transition.step(state, event, at, Policy())
     with engine.begin() as connection:
         if isinstance(event, ActionDone):
-            ledger.finish(connection, event, at)
-        ledger.save(connection, state, step, at)
+            state_store.finish(connection, event, at)
+        state_store.save(connection, state, step, at)
     return step.state
 
 
-def due(engine: Engine, at: datetime = NOW) -> list[ledger.Intent]:
+def due(engine: Engine, at: datetime = NOW) -> list[state_store.Intent]:
     with engine.connect() as connection:
-        return ledger.due(connection, at)
+        return state_store.due(connection, at)
 
 
 def loaded(engine: Engine) -> FleetState:
     with engine.connect() as connection:
-        return ledger.load(connection)
+        return state_store.load(connection)
 
 
 def test_an_empty_database_is_an_empty_memory(engine: Engine) -> None:
@@ -91,19 +93,19 @@ def test_transitions_incidents_and_jobs_are_kept_as_history(engine: Engine) -> N
     state = take(engine, FleetState(), HIGH)
     take(engine, state, ActionDone(due(engine)[0].action, ActionOutcome.DONE, "ours", (JOB,)))
     with engine.connect() as connection:
-        moved = [(t.before, t.after, t.at) for t in ledger.transitions_of(connection, ["n1"])]
+        moved = [(t.before, t.after, t.at) for t in state_store.transitions_of(connection, ["n1"])]
         incident = connection.execute(select(schema.incidents)).one()
         hit = connection.execute(select(schema.job_hits)).one()
     assert moved == [(None, "Healthy", NOW), ("Healthy", "Suspect", NOW), ("Suspect", "Drained", NOW)]
     assert (incident.incident, incident.causes, incident.closed_us) == ("261130-1", "gpu_off_bus", None)
-    assert incident.drained_us == ledger.to_us(NOW)
-    assert ledger.job_of(hit.document) == JOB
+    assert incident.drained_us == state_store.to_us(NOW)
+    assert state_store.job_of(hit.document) == JOB
 
 
 def test_a_step_that_is_not_committed_left_nothing(engine: Engine) -> None:
-    step = policy.step(FleetState(), HIGH, NOW, Policy())
+    step = transition.step(FleetState(), HIGH, NOW, Policy())
     with engine.connect() as connection:
-        ledger.save(connection, FleetState(), step, NOW)
+        state_store.save(connection, FleetState(), step, NOW)
         connection.rollback()
     assert (loaded(engine), due(engine)) == (FleetState(), [])
 
@@ -113,7 +115,7 @@ def test_an_action_is_in_doubt_once_begun_and_gone_once_done(engine: Engine) -> 
     (first,) = due(engine)
     assert (first.attempts, first.in_doubt) == (0, False)
     with engine.begin() as connection:
-        ledger.start(connection, first.action, NOW)
+        state_store.start(connection, first.action, NOW)
     (begun,) = due(engine)
     assert (begun.attempts, begun.in_doubt) == (1, True)
     take(engine, state, ActionDone(first.action, ActionOutcome.DONE))
@@ -124,8 +126,8 @@ def test_an_action_that_failed_waits_and_keeps_what_was_said(engine: Engine) -> 
     take(engine, FleetState(), HIGH)
     (first,) = due(engine)
     with engine.begin() as connection:
-        ledger.start(connection, first.action, NOW)
-        ledger.retry(connection, first.action, "slurmctld is down", NOW + timedelta(seconds=4))
+        state_store.start(connection, first.action, NOW)
+        state_store.retry(connection, first.action, "slurmctld is down", NOW + timedelta(seconds=4))
     assert due(engine, NOW + timedelta(seconds=3)) == []
     (again,) = due(engine, NOW + timedelta(seconds=4))
     assert (again.attempts, again.in_doubt) == (1, False)
@@ -134,12 +136,12 @@ def test_an_action_that_failed_waits_and_keeps_what_was_said(engine: Engine) -> 
 
 
 def test_deciding_the_same_deed_again_does_not_do_it_again(engine: Engine) -> None:
-    step = policy.step(FleetState(), HIGH, NOW, Policy())
+    step = transition.step(FleetState(), HIGH, NOW, Policy())
     take(engine, FleetState(), HIGH)
     done = due(engine)[0].action
     with engine.begin() as connection:
-        ledger.finish(connection, ActionDone(done, ActionOutcome.DONE), NOW)
-        ledger.save(connection, FleetState(), step, NOW)
+        state_store.finish(connection, ActionDone(done, ActionOutcome.DONE), NOW)
+        state_store.save(connection, FleetState(), step, NOW)
     assert due(engine) == []
 
 
@@ -152,7 +154,7 @@ def test_drains_come_before_requeues_and_the_worst_before_the_rest(engine: Engin
         Action("n", ActionKind.NOTIFY, "n3", severity=Severity.HIGH),
     ]
     with engine.begin() as connection:
-        ledger.save(connection, FleetState(), policy.Step(FleetState(), tuple(asked)), NOW)
+        state_store.save(connection, FleetState(), transition.Step(FleetState(), tuple(asked)), NOW)
     assert [i.action.id for i in due(engine)] == ["high", "low", "r"]
 
 
@@ -170,6 +172,6 @@ def test_events_are_read_in_order_with_what_the_node_said_of_itself(engine: Engi
     assert [(e.present, e.severity) for e in rest] == [(True, Severity.HIGH), (True, Severity.INFO)]
 
 
-@pytest.mark.parametrize("at", [NOW, ledger.EPOCH, datetime(2100, 1, 1, tzinfo=UTC)])
+@pytest.mark.parametrize("at", [NOW, state_store.EPOCH, datetime(2100, 1, 1, tzinfo=UTC)])
 def test_times_come_back_to_the_microsecond(at: datetime) -> None:
-    assert ledger.from_us(ledger.to_us(at)) == at
+    assert state_store.from_us(state_store.to_us(at)) == at

@@ -9,12 +9,12 @@ from typing import Any
 from fake_slurm import FakeSlurm
 from sqlalchemy import select
 
-from nodetriage.controller import history, ledger, schema
-from nodetriage.controller.brain import Brain
-from nodetriage.controller.database import open_database
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.rules import Authority, Policy
-from nodetriage.controller.store import Store
+from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.policy.rules import Authority, Policy
+from nodetriage.controller.store import history, schema, state_store
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 OBSERVING = Policy(authority=Authority.OBSERVE)
@@ -116,7 +116,7 @@ def test_the_jobs_on_a_node_are_kept_at_the_time_of_a_grave_event_even_if_nothin
             while not hits:
                 hits = list(await store.read(lambda c: c.execute(select(schema.job_hits)).all()))
             (hit,) = hits
-            job = ledger.job_of(hit.document)
+            job = state_store.job_of(hit.document)
             assert (hit.incident, hit.node) == ("event-2", "n1")
             assert (job.job, job.gpus, job.qos, job.restarts, job.node_count) == ("11", 16, "high", 2, 2)
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodetriage.controller import config, metrics
-from nodetriage.controller.state import BreakerFacts, FleetState, NodeFacts, NodeState
+from nodetriage.controller.policy.state import BreakerFacts, FleetState, NodeFacts, NodeState
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = metrics.Facts("1.2.3", 7, 2, 5)

@@ -11,8 +11,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller import cli, migrate, schema
-from nodetriage.controller.database import WrongRevision, create_tables, has_tables, open_database, revision
+from nodetriage.controller.cli import main
+from nodetriage.controller.store import migrate, schema
+from nodetriage.controller.store.database import WrongRevision, create_tables, has_tables, open_database, revision
 
 
 @pytest.fixture
@@ -86,9 +87,9 @@ def test_the_command_upgrades_and_tells_the_revision(
 ) -> None:
     settings = tmp_path / "controller.toml"
     settings.write_text(f'[controller]\nstate_dir = "{tmp_path}"\n')
-    assert cli.main(["database", "current", "--config", str(settings)]) == cli.UNKNOWN
-    assert cli.main(["database", "upgrade", "--config", str(settings)]) == 0
-    assert cli.main(["database", "current", "--config", str(settings)]) == 0
+    assert main.main(["database", "current", "--config", str(settings)]) == main.UNKNOWN
+    assert main.main(["database", "upgrade", "--config", str(settings)]) == 0
+    assert main.main(["database", "current", "--config", str(settings)]) == 0
     said = capsys.readouterr()
     assert (
         said.out
@@ -109,6 +110,6 @@ def test_a_controller_on_a_database_of_another_revision_says_so_and_ends(tmp_pat
     engine.dispose()
     ctl = Path(sys.executable).parent / "nodetriagectl"
     done = subprocess.run([ctl, "controller", "--config", settings], capture_output=True, text=True, timeout=60)
-    assert done.returncode == cli.BAD_CONFIGURATION
+    assert done.returncode == main.BAD_CONFIGURATION
     assert done.stderr.count("9999") == 1
     assert "nodetriagectl database upgrade" in done.stderr

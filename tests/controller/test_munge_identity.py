@@ -18,10 +18,10 @@ from fleet_client import AgentStream, ended, hello, serving
 from munged import Munged
 from secure import Witness, secure_agent, secure_channel
 
-from nodetriage.controller.certificate import self_signed
-from nodetriage.controller.identity_settings import IdentitySettings
-from nodetriage.controller.munge_proof import MungeProof
-from nodetriage.controller.node_addresses import NodeAddresses
+from nodetriage.controller.auth.addresses import NodeAddresses
+from nodetriage.controller.auth.certificate import self_signed
+from nodetriage.controller.auth.identity_settings import IdentitySettings
+from nodetriage.controller.auth.munge import MungeProof
 from nodetriage.controller.scheduler import SchedulerUnavailable
 from nodetriage.service.claim import AGENT, CONTROLLER, METADATA_KEY, SERVER_NAME, Claim, parse
 from nodetriage.service.munge import Munge

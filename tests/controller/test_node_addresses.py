@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from nodetriage.controller.node_addresses import NodeAddresses
-from nodetriage.controller.slurm_text import Garbled, parse_hosts
+from nodetriage.controller.auth.addresses import NodeAddresses
+from nodetriage.controller.slurm.output import Garbled, parse_hosts
 
 
 def test_a_node_has_the_addresses_of_all_its_names_and_slurm_is_asked_once_for_all() -> None:

@@ -14,15 +14,16 @@ from fleet_client import agent, event, serving
 from sqlalchemy import select
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller import operator, schema
-from nodetriage.controller.admission import Refused
-from nodetriage.controller.brain import Brain
-from nodetriage.controller.cli import main
-from nodetriage.controller.operator import OperatorListener, OperatorService
-from nodetriage.controller.rules import Limits, Policy
-from nodetriage.controller.server import NodeHealthServer
-from nodetriage.controller.state import NodeState
-from nodetriage.controller.store import Store
+from nodetriage.controller.cli.main import main
+from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.policy.rules import Limits, Policy
+from nodetriage.controller.policy.state import NodeState
+from nodetriage.controller.rpc import operator
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
+from nodetriage.controller.rpc.server import NodeHealthServer
+from nodetriage.controller.store import schema
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 OLGA = pb.Actor(name="olga", uid=1000)

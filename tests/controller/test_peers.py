@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from nodetriage.controller import peers, refusals
-from nodetriage.controller.admission import Refused
-from nodetriage.controller.peers import Peers
-from nodetriage.controller.refusals import HOSTS, PER_HOST_PER_MIN, PER_MIN, Refusals
+from nodetriage.controller.rpc import peers, refusals
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.rpc.peers import Peers
+from nodetriage.controller.rpc.refusals import HOSTS, PER_HOST_PER_MIN, PER_MIN, Refusals
 
 
 def test_a_host_has_as_many_streams_as_allowed_and_others_do_not_count() -> None:

@@ -14,9 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller import certificate, cli
-from nodetriage.controller.certificate import BadCertificate, Role, holder, is_issued_by, load_certificate, load_pair
-from nodetriage.controller.pki import Pki, look, read_pair
+from nodetriage.controller.auth import certificate
+from nodetriage.controller.auth.certificate import (
+    BadCertificate,
+    Role,
+    holder,
+    is_issued_by,
+    load_certificate,
+    load_pair,
+)
+from nodetriage.controller.auth.pki import Pki, look, read_pair
+from nodetriage.controller.cli import main
 
 NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 DAY = datetime.timedelta(days=1)
@@ -127,7 +135,7 @@ def test_noise_in_place_of_a_key_is_refused_and_not_quoted(noise: bytes, head: b
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    status = cli.main(argv)
+    status = main.main(argv)
     said = capsys.readouterr()
     return status, said.out, said.err
 

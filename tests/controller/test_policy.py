@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller import commonmode, policy, turn
-from nodetriage.controller.guards import BreakerLimits, CommonMode
-from nodetriage.controller.rules import Authority, Limits, Policy, Response, Rule, load_policy, shipped_policy
-from nodetriage.controller.scheduler import JobView, NodeView
-from nodetriage.controller.state import (
+from nodetriage.controller.policy import common_mode, transition, unit_of_work
+from nodetriage.controller.policy.limits import BreakerLimits, CommonMode
+from nodetriage.controller.policy.rules import Authority, Limits, Policy, Response, Rule, load_policy, shipped_policy
+from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
     ActionKind,
@@ -34,6 +33,7 @@ from nodetriage.controller.state import (
     Tick,
     Transition,
 )
+from nodetriage.controller.scheduler import JobView, NodeView
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NODES = ("n1", "n2", "n3", "n4")
@@ -110,36 +110,36 @@ def test_a_policy_file_needs_only_what_differs(tmp_path: Path) -> None:
 
 
 def test_an_older_event_that_arrives_after_a_newer_one_changes_nothing() -> None:
-    state = policy.step(FleetState(), told(1, kind=EventKind.CLEARED, seq=9), NOW, Policy()).state
-    late = policy.step(state, told(2, kind=EventKind.RAISED, seq=5), NOW, Policy())
+    state = transition.step(FleetState(), told(1, kind=EventKind.CLEARED, seq=9), NOW, Policy()).state
+    late = transition.step(state, told(2, kind=EventKind.RAISED, seq=5), NOW, Policy())
     assert late.actions == ()
     assert late.state.nodes["n1"].open_findings == ()
     assert late.state.cursor == 2
-    again = policy.step(late.state, told(3, kind=EventKind.RAISED, seq=10), NOW, Policy())
+    again = transition.step(late.state, told(3, kind=EventKind.RAISED, seq=10), NOW, Policy())
     assert [a.kind for a in again.actions] == [ActionKind.DRAIN]
 
 
 def test_an_event_of_an_earlier_boot_is_history_only() -> None:
-    late = policy.step(FleetState(), told(1, present=False), NOW, Policy())
+    late = transition.step(FleetState(), told(1, present=False), NOW, Policy())
     assert late.actions == ()
 
 
 def test_a_fleet_that_adopts_through_burn_in_sends_a_failing_node_to_repair() -> None:
     rules = Policy(adopt_as="burn_in")
-    asked = policy.step(FleetState(), told(1), NOW, rules)
+    asked = transition.step(FleetState(), told(1), NOW, rules)
     (drain,) = asked.actions
-    done = policy.step(asked.state, ActionDone(drain, ActionOutcome.DONE), NOW, rules)
+    done = transition.step(asked.state, ActionDone(drain, ActionOutcome.DONE), NOW, rules)
     seen = [(t.before, t.after) for t in (*asked.transitions, *done.transitions)]
     assert seen == [(None, "BurnIn"), ("BurnIn", "Repair")]
 
 
 def test_a_view_older_than_our_drain_is_no_sign_that_someone_resumed_the_node() -> None:
-    asked = policy.step(FleetState(), told(1), NOW, Policy())
-    drained = policy.step(asked.state, ActionDone(asked.actions[0], ActionOutcome.DONE), NOW, Policy()).state
+    asked = transition.step(FleetState(), told(1), NOW, Policy())
+    drained = transition.step(asked.state, ActionDone(asked.actions[0], ActionOutcome.DONE), NOW, Policy()).state
     stale = SchedulerSeen(NOW - timedelta(seconds=1), {"n1": NodeView("n1", "idle", partitions=("main",))})
-    assert policy.step(drained, stale, NOW + timedelta(seconds=1), Policy()).transitions == ()
+    assert transition.step(drained, stale, NOW + timedelta(seconds=1), Policy()).transitions == ()
     fresh = replace(stale, read_at=NOW + timedelta(seconds=1))
-    assert policy.step(drained, fresh, NOW + timedelta(seconds=2), Policy()).transitions != ()
+    assert transition.step(drained, fresh, NOW + timedelta(seconds=2), Policy()).transitions != ()
 
 
 @dataclass
@@ -156,8 +156,8 @@ class Run:
 
     def take(self, event: Event) -> None:
         before = self.state
-        step = policy.step(before, event, self.now, self.rules)
-        assert policy.step(before, event, self.now, self.rules) == step, "the same question has the same answer"
+        step = transition.step(before, event, self.now, self.rules)
+        assert transition.step(before, event, self.now, self.rules) == step, "the same question has the same answer"
         self.state = step.state
         self.moved += step.transitions
         self.asked += step.actions
@@ -177,10 +177,10 @@ class Run:
                 assert not drain.theirs
         for node in self.state.nodes.values():
             worst = max((f.severity for f in node.open_findings), default=Severity.INFO)
-            excused = node.maintenance is not None or commonmode.covering(self.state, node)
+            excused = node.maintenance is not None or common_mode.covering(self.state, node)
             if worst is Severity.HIGH and self.rules.authority is Authority.ACT and not excused:
                 assert node.drain is not None, "a high fault is never forgotten"
-        assert self.state.showing == turn.showing(self.state.nodes.values()), "the index is nothing but a view"
+        assert self.state.showing == unit_of_work.showing(self.state.nodes.values()), "the index is nothing but a view"
 
 
 NODE = st.sampled_from(NODES)

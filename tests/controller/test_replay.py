@@ -15,16 +15,18 @@ from hypothesis import strategies as st
 from simulated import START, Month
 from sqlalchemy import Connection, Engine, create_engine, select
 
-from nodetriage.controller import inputs, ledger, replay, schema
-from nodetriage.controller.brain import Brain
-from nodetriage.controller.database import create_tables, open_database
-from nodetriage.controller.guards import Limits
-from nodetriage.controller.replay import PolicyLoaded, Told
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.rules import Authority, Policy, Response
+from nodetriage.controller.engine import inputs
+from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.policy import replay
+from nodetriage.controller.policy.limits import Limits
+from nodetriage.controller.policy.replay import PolicyLoaded, Told
+from nodetriage.controller.policy.rules import Authority, Policy, Response
+from nodetriage.controller.policy.state import ActionKind, FleetState, NodeEvent, SchedulerSeen
 from nodetriage.controller.scheduler import NodeView, ReservationView
-from nodetriage.controller.state import ActionKind, FleetState, NodeEvent, SchedulerSeen
-from nodetriage.controller.store import Store
+from nodetriage.controller.store import schema, state_store
+from nodetriage.controller.store.database import create_tables, open_database
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 RULES = Policy(brake=Limits(max_drains_per_hour=2, max_percent=20, partition_max_percent=20))
@@ -177,7 +179,7 @@ class WatchedStore(Store):
     async def write(self, work: Callable[[Connection], Any]) -> Any:
         def watched(connection: Connection) -> Any:
             done = work(connection)
-            replayed, remembered = replay_of(connection).state, ledger.load(connection)
+            replayed, remembered = replay_of(connection).state, state_store.load(connection)
             self.looked += 1
             if replayed != remembered:
                 self.apart.append((replayed, remembered))
@@ -213,9 +215,9 @@ def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_
         await asyncio.gather(task, return_exceptions=True)
         # The step that was on its way to the disk when the brain ended is stored all the same: before this one.
         done, again = await store.write(lambda c: (decided(c), replay_of(c)))
-        assert sorted((ledger.to_us(d.at), d.action.id) for d in again.actions) == done
+        assert sorted((state_store.to_us(d.at), d.action.id) for d in again.actions) == done
         assert len(again.of(ActionKind.DRAIN)) == 2
-        assert again.state == await store.read(ledger.load)
+        assert again.state == await store.read(state_store.load)
         assert store.apart == []
         assert store.looked > 5
         await store.close()

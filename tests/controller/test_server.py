@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller import history
-from nodetriage.controller.admission import Refused
-from nodetriage.controller.history import EventFilter
-from nodetriage.controller.store import Store
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.store import history
+from nodetriage.controller.store.history import EventFilter
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 

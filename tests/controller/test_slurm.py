@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slurm_wait import wait_until
 
-from nodetriage.controller import commands
-from nodetriage.controller.pace import Pace
-from nodetriage.controller.reason import Ours, is_schedulers_own, parse_reason, reason_text
+from nodetriage.controller.policy.reason import Ours, is_schedulers_own, parse_reason, reason_text
 from nodetriage.controller.scheduler import (
     NodeView,
     NoScheduler,
@@ -24,8 +22,9 @@ from nodetriage.controller.scheduler import (
     SchedulerUnavailable,
     with_maintenance,
 )
-from nodetriage.controller.slurm import Slurm
-from nodetriage.controller.slurm_text import (
+from nodetriage.controller.slurm import commands
+from nodetriage.controller.slurm.client import Slurm
+from nodetriage.controller.slurm.output import (
     JOB_FORMAT,
     NODE_FORMAT,
     Garbled,
@@ -34,6 +33,7 @@ from nodetriage.controller.slurm_text import (
     parse_reservations,
     parse_topology,
 )
+from nodetriage.controller.slurm.pace import Pace
 
 # As sinfo and squeue of 22.05.8 and 24.11.5 printed them, with the separators as | and ;
 NODES = """n1|mixed+drain+not_responding|main|root|a

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.controller.slurmrestd import RestRefused, RestSettings, RestUnusable, Slurmrestd, newest_with_nodes
+from nodetriage.controller.slurm.rest import RestRefused, RestSettings, RestUnusable, Slurmrestd, newest_with_nodes
 
 LIMIT_S = 30.0  # for an answer that comes
 PATHS = (

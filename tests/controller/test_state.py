@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nodetriage.controller.state import NEXT, FleetState, IllegalTransition, NodeFacts, NodeState
-from nodetriage.controller.turn import Turn
+from nodetriage.controller.policy.state import NEXT, FleetState, IllegalTransition, NodeFacts, NodeState
+from nodetriage.controller.policy.unit_of_work import Turn
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ALLOWED = {

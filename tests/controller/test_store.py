@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opened_store import BOOT, event, opened, run
 
-from nodetriage.controller import history
-from nodetriage.controller.database import NoDatabase, open_database
-from nodetriage.controller.history import EventFilter, SeqRange
-from nodetriage.controller.rows import Hello, ranges_of
-from nodetriage.controller.store import Store, StoreError
+from nodetriage.controller.store import history
+from nodetriage.controller.store.database import NoDatabase, open_database
+from nodetriage.controller.store.history import EventFilter, SeqRange
+from nodetriage.controller.store.mappers import Hello, ranges_of
+from nodetriage.controller.store.store import Store, StoreError
 
 
 async def keys(store: Store) -> list[tuple[str, str, int]]:
@@ -219,9 +219,9 @@ def test_what_was_answered_is_on_disk_after_a_kill(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'history.sqlite'}"
     program = textwrap.dedent(f"""
         import asyncio, itertools
-        from nodetriage.controller.database import open_database
-        from nodetriage.controller.rows import Hello
-        from nodetriage.controller.store import Store
+        from nodetriage.controller.store.database import open_database
+        from nodetriage.controller.store.mappers import Hello
+        from nodetriage.controller.store.store import Store
         from nodetriage.v1 import health_pb2 as pb
         async def main():
             store = Store(open_database({url!r}))

@@ -14,18 +14,18 @@ from secure import Site, Witness, secure_agent, secure_channel, secure_serving
 from structlog.testing import capture_logs
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.admission import Refused
-from nodetriage.controller.certificate import Role
-from nodetriage.controller.database import open_database
-from nodetriage.controller.door import Door
-from nodetriage.controller.freshness import Freshness
-from nodetriage.controller.identity import Identity, ThisMachine, may_operate, may_watch, speaks_for
-from nodetriage.controller.limits import AdmissionSettings
-from nodetriage.controller.operator import OperatorService
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.server import NodeHealthServer, ServerSettings
-from nodetriage.controller.store import Store
-from nodetriage.controller.tls_proof import TlsProof
+from nodetriage.controller.auth.certificate import Role
+from nodetriage.controller.auth.identity import Identity, ThisMachine, may_operate, may_watch, speaks_for
+from nodetriage.controller.auth.tls import TlsProof
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.rpc.gate import Door
+from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.operator import OperatorService
+from nodetriage.controller.rpc.peer_limits import AdmissionSettings
+from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
 

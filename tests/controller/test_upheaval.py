@@ -3,7 +3,7 @@
 import pytest
 from upheaval import RULES, Upheaval
 
-from nodetriage.controller import replay
+from nodetriage.controller.policy import replay
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -9,10 +9,10 @@ import grpc
 import pytest
 from fleet_client import agent, channel, event, serving
 
-from nodetriage.controller.admission import Refused
-from nodetriage.controller.rows import Hello
-from nodetriage.controller.store import Store
-from nodetriage.controller.watch import until
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.rpc.watch import until
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 from nodetriage.v1 import health_pb2_grpc
 

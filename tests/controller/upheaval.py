@@ -16,13 +16,13 @@ from upheaval_judge import FLAPPING, OWN_HIGH, OWN_LOW, Figures, Judge
 from upheaval_parts import DAY, WatchfulSlurm, recorded_faults
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller import actions, commonmode, inputs, policy
-from nodetriage.controller.reason import parse_reason
-from nodetriage.controller.recheck import Then, recheck
-from nodetriage.controller.replay import Decided, History, PolicyLoaded, Told
-from nodetriage.controller.rules import Policy, Response, Rule
-from nodetriage.controller.scheduler import SchedulerError
-from nodetriage.controller.state import (
+from nodetriage.controller.engine import actions, inputs
+from nodetriage.controller.policy import common_mode, transition
+from nodetriage.controller.policy.preconditions import Then, recheck
+from nodetriage.controller.policy.reason import parse_reason
+from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, Told
+from nodetriage.controller.policy.rules import Policy, Response, Rule
+from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
     ContactChanged,
@@ -35,6 +35,7 @@ from nodetriage.controller.state import (
     SchedulerSeen,
     Tick,
 )
+from nodetriage.controller.scheduler import SchedulerError
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 HOUR = 3600.0
@@ -221,7 +222,7 @@ class Upheaval:
 
     def _take(self, event: Event) -> None:
         before = self.state
-        step = policy.step(before, event, self.now, RULES)
+        step = transition.step(before, event, self.now, RULES)
         if isinstance(event, SchedulerSeen):
             change = self._view.change(event)
             self._view = self._view.after(change)
@@ -239,7 +240,7 @@ class Upheaval:
 
     def _note_common(self) -> None:
         for name, part in self._judge.true:
-            if (node := self.state.nodes.get(name)) is not None and commonmode.covering(self.state, node):
+            if (node := self.state.nodes.get(name)) is not None and common_mode.covering(self.state, node):
                 self._judge.common.add((name, part))
 
     async def _act(self) -> None:

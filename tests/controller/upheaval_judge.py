@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from upheaval_parts import WatchfulSlurm
 
-from nodetriage.controller import commonmode
-from nodetriage.controller.guards import Limits
-from nodetriage.controller.reason import parse_reason
-from nodetriage.controller.state import Action, FleetState, NodeState
+from nodetriage.controller.policy import common_mode
+from nodetriage.controller.policy.limits import Limits
+from nodetriage.controller.policy.reason import parse_reason
+from nodetriage.controller.policy.state import Action, FleetState, NodeState
 
 OWN_HIGH = ("gpu_off_bus", "gpu_ecc_uncontained", "gpu_gsp_timeout", "pcie_fatal", "nvswitch_fatal", "gpu_init_failed")
 OWN_LOW = ("gpu_remap_pending", "gpu_nvlink_down")
@@ -64,7 +64,7 @@ class Judge:
             own.acted_on += 1
             waited_s = self._drained.get((name, part), begin_s) - begin_s
             own.worst_minutes_to_drain = max(own.worst_minutes_to_drain, round(waited_s / 60, 1))
-        elif (name, part) in self.common or commonmode.covering(state, state.nodes[name]):
+        elif (name, part) in self.common or common_mode.covering(state, state.nodes[name]):
             own.in_common_mode += 1
         elif _held(name, state) or now_s - begin_s < 900:
             own.ended_while_held += 1

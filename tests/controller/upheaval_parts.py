@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fake_slurm import FakeSlurm
 
-from nodetriage.controller.reason import parse_reason
+from nodetriage.controller.policy.reason import parse_reason
 
 TRACE = Path(__file__).resolve().parents[1] / "analysis/data/infinitehbd/fault_trace.json.xz"
 TRACE_NODES, TRACE_DAYS = 400, 348.0

@@ -9,7 +9,7 @@ from programs import NODETRIAGE, NODETRIAGECTL, Program
 from secure import Site
 from slurm_cluster import wait_until
 
-from nodetriage.controller.certificate import Role
+from nodetriage.controller.auth.certificate import Role
 
 CONTROLLER, NODE = "10.213.77.1", "10.213.77.2"
 HOSTS = f"127.0.0.1 localhost\n{{controller}} ctl\n{NODE} n1\n10.213.77.3 n2\n"

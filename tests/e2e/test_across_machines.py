@@ -9,7 +9,7 @@ from machines import CONTROLLER, NODE, Machines, by_tls, missing, says
 from munged import Munged
 from secure import Site
 
-from nodetriage.controller.certificate import Role
+from nodetriage.controller.auth.certificate import Role
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from programs import Program
 from secure import Site
 from slurm_cluster import wait_until
 
-from nodetriage.controller.certificate import Role
+from nodetriage.controller.auth.certificate import Role
 
 LINES = 300
 LATENCY_S, LOSS = 0.05, 0.05

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from nodetriage.controller import schema
-from nodetriage.controller.brain import Brain
-from nodetriage.controller.database import open_database
-from nodetriage.controller.rules import Policy, load_policy
+from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.policy.rules import Policy, load_policy
+from nodetriage.controller.policy.state import Tick
 from nodetriage.controller.scheduler import NodeView
-from nodetriage.controller.slurm import Slurm
-from nodetriage.controller.state import Tick
-from nodetriage.controller.store import Store
+from nodetriage.controller.slurm.client import Slurm
+from nodetriage.controller.store import schema
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.store import Store
 
 LIMIT_S = 120
 

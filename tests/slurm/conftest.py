@@ -11,8 +11,8 @@ from debian13 import DEBIAN13, THIS_MACHINE
 from slurm_cluster import SlurmCluster, missing
 from slurm_rest_daemon import jwt_conf
 
-from nodetriage.controller.database import create_tables, open_database
-from nodetriage.controller.slurm import Slurm
+from nodetriage.controller.slurm.client import Slurm
+from nodetriage.controller.store.database import create_tables, open_database
 
 # With one leaf alone a switch would be the whole fleet.
 TOPOLOGY = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-5]\nSwitchName=spine Switches=leaf[1-2]\n"

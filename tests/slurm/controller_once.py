@@ -12,8 +12,8 @@ import brain_once
 from slurm_cluster import SlurmCluster
 from sqlalchemy import Engine, Select, select
 
-from nodetriage.controller import schema
-from nodetriage.controller.rules import Policy, load_policy
+from nodetriage.controller.policy.rules import Policy, load_policy
+from nodetriage.controller.store import schema
 from nodetriage.v1 import health_pb2 as pb
 
 

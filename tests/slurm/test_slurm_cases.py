@@ -7,7 +7,7 @@ from controller_once import Controller, log_of, submit_running
 from slurm_cluster import LIMIT_S, SlurmCluster, wait_until
 from sqlalchemy import select
 
-from nodetriage.controller import schema
+from nodetriage.controller.store import schema
 
 pytestmark = pytest.mark.slurm
 

@@ -10,8 +10,8 @@ from slurm_cluster import SlurmCluster
 from slurm_rest_daemon import start_rest, start_rest_with_tokens
 
 from nodetriage.controller.scheduler import SchedulerRefused
-from nodetriage.controller.slurm import Slurm
-from nodetriage.controller.slurmrestd import RestSettings, Slurmrestd
+from nodetriage.controller.slurm.client import Slurm
+from nodetriage.controller.slurm.rest import RestSettings, Slurmrestd
 
 pytestmark = pytest.mark.slurm
 REASON = "nodetriage: gpu_off_bus GPU-1 [incident i-1]"

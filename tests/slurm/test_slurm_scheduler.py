@@ -12,10 +12,11 @@ from debian13 import DEBIAN13, THIS_MACHINE
 from slurm_cluster import LIMIT_S, SlurmCluster, wait_until
 from sqlalchemy import select
 
-from nodetriage.controller import actions, ledger, schema
+from nodetriage.controller.engine import actions
+from nodetriage.controller.policy.state import Action, ActionKind, ActionOutcome
 from nodetriage.controller.scheduler import SchedulerRefused, SchedulerUnavailable
-from nodetriage.controller.slurm import Slurm
-from nodetriage.controller.state import Action, ActionKind, ActionOutcome
+from nodetriage.controller.slurm.client import Slurm
+from nodetriage.controller.store import schema, state_store
 
 pytestmark = pytest.mark.slurm
 # The first time is the drain's, the second the requeue's.
@@ -50,7 +51,7 @@ def test_a_high_fault_drains_its_node_and_requeues_its_jobs_and_no_other(
     assert slurm_cluster.job(other)["Restarts"] == "0"
     assert slurm_cluster.job(other)["JobState"] == "RUNNING"
     with controller.engine.connect() as connection:
-        hits = [ledger.job_of(d) for d in connection.execute(select(schema.job_hits.c.document)).scalars()]
+        hits = [state_store.job_of(d) for d in connection.execute(select(schema.job_hits.c.document)).scalars()]
     assert {(h.job, h.gpus, h.user, h.nodes) for h in hits} == {
         (str(one), 0, "root", "n1"),
         (str(two), 2, "root", "n1"),

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Literal
 
 from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
-from nodetriage.controller import topology
-from nodetriage.controller.database import sqlite_url
-from nodetriage.controller.identity_settings import IdentitySettings
-from nodetriage.controller.limits import AdmissionSettings
+from nodetriage.controller.auth.identity_settings import IdentitySettings
+from nodetriage.controller.auth.pki import PkiSettings
 from nodetriage.controller.metrics_settings import MetricsSettings
-from nodetriage.controller.pki import PkiSettings
-from nodetriage.controller.rules import Policy, load_policy, shipped_policy
+from nodetriage.controller.policy.rules import Policy, load_policy, shipped_policy
+from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
-from nodetriage.controller.slurm import Slurm
-from nodetriage.controller.slurmrestd import RestSettings, Slurmrestd
+from nodetriage.controller.slurm import topology
+from nodetriage.controller.slurm.client import Slurm
+from nodetriage.controller.slurm.rest import RestSettings, Slurmrestd
+from nodetriage.controller.store.database import sqlite_url
 
 DEFAULT_CONFIG = Path("/etc/nodetriage/controller.toml")
 

@@ -17,16 +17,16 @@ from prometheus_client import CollectorRegistry
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import config, metrics
-from nodetriage.controller.brain import Brain
+from nodetriage.controller.auth.authenticators import new_proof
 from nodetriage.controller.config import ControllerSettings
-from nodetriage.controller.database import open_database
-from nodetriage.controller.freshness import Freshness
-from nodetriage.controller.handshakes import overhear
+from nodetriage.controller.engine.reconciler import Brain
 from nodetriage.controller.leader import Fence, leading
-from nodetriage.controller.operator import OperatorListener, OperatorService
-from nodetriage.controller.proofs import new_proof
-from nodetriage.controller.server import NodeHealthServer, ServerSettings
-from nodetriage.controller.store import StoreError
+from nodetriage.controller.rpc.handshakes import overhear
+from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
+from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
+from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.store import StoreError
 from nodetriage.service import log
 from nodetriage.service.notify import Notify
 from nodetriage.service.version import VERSION

@@ -20,8 +20,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, inspect, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from nodetriage.controller import schema
-from nodetriage.controller.database import StoreError, create_tables, reason_of
+from nodetriage.controller.store import schema
+from nodetriage.controller.store.database import StoreError, create_tables, reason_of
 from nodetriage.service.notify import Notify
 
 T = TypeVar("T")

@@ -18,10 +18,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, func, select
 
-from nodetriage.controller import brake, schema
-from nodetriage.controller.history import SeqRange
-from nodetriage.controller.state import FleetState, NodeState
-from nodetriage.controller.store import Store
+from nodetriage.controller.policy import drain_limits
+from nodetriage.controller.policy.state import FleetState, NodeState
+from nodetriage.controller.store import schema
+from nodetriage.controller.store.history import SeqRange
+from nodetriage.controller.store.store import Store
 from nodetriage.service.address import host_of
 from nodetriage.v1 import health_pb2
 
@@ -101,7 +102,8 @@ def families(facts: Facts) -> Iterator[Metric]:
     states = Tally({str(name): 0 for name in NodeState})
     states.update(str(node.state) for node in state.nodes.values())
     yield _labelled("nodetriage_nodes", "Nodes by their state", "state", states)
-    yield GaugeMetricFamily("nodetriage_drains_held", "Drains that wait for brake or breaker", len(brake.held(state)))
+    held = len(drain_limits.held(state))
+    yield GaugeMetricFamily("nodetriage_drains_held", "Drains that wait for brake or breaker", held)
     yield GaugeMetricFamily(
         "nodetriage_breaker_open", "1 while the breaker lets nothing through", int(state.breaker.is_open)
     )

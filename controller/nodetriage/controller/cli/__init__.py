@@ -1,0 +1,1 @@
+"""The command nodetriagectl: one module for each verb."""

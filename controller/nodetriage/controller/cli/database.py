@@ -1,0 +1,45 @@
+"""The verb `database`: which revision the tables are at, and the way to the newest."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    text = "show the revision of the database's tables, or bring them to the one that is needed"
+    verb = verbs.add_parser("database", help=text, description=text)
+    what = verb.add_subparsers(required=True, metavar="WHAT")
+    current = what.add_parser("current", help="show the revision, and the one that is needed")
+    current.set_defaults(verb=_current)
+    upgrade = what.add_parser(
+        "upgrade", help="bring the tables to the revision that is needed; stop all controllers first"
+    )
+    upgrade.set_defaults(verb=_upgrade)
+    for one in (current, upgrade):
+        one.add_argument("--config", type=Path, metavar="FILE", help="settings (/etc/nodetriage/controller.toml)")
+
+
+def _current(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.store import database, schema
+
+    engine = database.open_database(_url(arguments), read_only=True)
+    with engine.connect() as connection:
+        found = database.revision(connection) or "none"
+    sys.stdout.write(f"{found} (this nodetriage needs {schema.REVISION})\n")
+    return 0 if found == schema.REVISION else 1
+
+
+def _upgrade(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.store import database, migrate
+
+    before, after = migrate.upgrade(database.open_database(_url(arguments)))
+    said = f"already at {after}" if before == after else f"upgraded from {before or 'empty'} to {after}"
+    sys.stdout.write(said + "\n")
+    return 0
+
+
+def _url(arguments: argparse.Namespace) -> str:
+    from nodetriage.controller import config
+
+    return config.load(arguments.config or config.DEFAULT_CONFIG).database_url

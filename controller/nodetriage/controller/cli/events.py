@@ -1,0 +1,97 @@
+"""The verbs `events` and `actions`."""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from nodetriage.controller.cli.options import add_options, ago_us, connection, positive, print_json
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from nodetriage.controller.store.history import EventFilter
+
+_FOLLOW_EVERY_S = 0.5
+
+
+def add(verbs: Any) -> None:
+    text = "what happened, oldest first"
+    events = verbs.add_parser("events", help=text, description=text)
+    events.add_argument("--node", action="append", default=[], help="of this node (may be repeated)")
+    events.add_argument("--fault", action="append", default=[], help="of this fault code (may be repeated)")
+    events.add_argument("--severity", choices=("info", "warning", "low", "high"), help="this severe or worse")
+    events.add_argument("--since", type=ago_us, metavar="AGO", help="not older than 30m, 12h, 7d")
+    events.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
+    events.add_argument(
+        "--follow", action="store_true", help="stay, and print what comes (with --json: one object a line)"
+    )
+    add_options(events)
+    events.set_defaults(verb=_events)
+    text = "what the controller decided, and what became of it"
+    actions = verbs.add_parser("actions", help=text, description=text)
+    actions.add_argument("--node", default="", help="on this node")
+    actions.add_argument("--open", action="store_true", help="only what is still to be done")
+    actions.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
+    add_options(actions)
+    actions.set_defaults(verb=_actions)
+
+
+def _events(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.cli import format, render
+    from nodetriage.controller.store import history
+    from nodetriage.controller.store.history import EventFilter
+
+    wanted = EventFilter(
+        nodes=tuple(arguments.node),
+        faults=tuple(arguments.fault),
+        min_severity=format.SEVERITIES.index(arguments.severity) + 1 if arguments.severity else 0,
+        since_us=arguments.since,
+    )
+    with connection(arguments) as opened:
+        if arguments.follow:
+            return _follow(opened, wanted, arguments)
+        found = history.newest_events(opened, wanted, arguments.limit)
+    if arguments.json:
+        print_json([format.event_json(stored) for stored in found])
+    elif found:
+        render.show(render.event_table(found))
+    else:
+        render.show("no such events")
+    return 0
+
+
+def _follow(opened: "Connection", wanted: "EventFilter", arguments: argparse.Namespace) -> int:
+    """Until interrupted. Starts with the last `limit`."""
+    from nodetriage.controller.cli import format, render
+    from nodetriage.controller.store import history
+
+    page = history.newest_events(opened, wanted, arguments.limit)
+    last = history.newest_cursor(opened) if not page else page[-1].cursor
+    while True:
+        for stored in page:
+            line = json.dumps(format.event_json(stored)) if arguments.json else render.event_line(stored)
+            sys.stdout.write(line + "\n")
+            last = stored.cursor
+        sys.stdout.flush()
+        opened.rollback()  # lets the database move on between two looks
+        if len(page) < arguments.limit:
+            time.sleep(_FOLLOW_EVERY_S)
+        page = history.events_after(opened, dataclasses.replace(wanted, after=last), arguments.limit)
+
+
+def _actions(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.cli import format, render
+    from nodetriage.controller.store import fleet
+
+    with connection(arguments) as opened:
+        found = fleet.newest_actions(opened, arguments.node, arguments.open, arguments.limit)
+    if arguments.json:
+        print_json([format.record_json(record) for record in found])
+    elif found:
+        render.show(render.action_table(found))
+    else:
+        render.show("no such actions")
+    return 0

@@ -1,0 +1,131 @@
+"""How values of the store are written for people and for JSON: times, ages, names of enums, evidence."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from nodetriage.controller.store.fleet import CheckView, NodeView
+from nodetriage.controller.store.history import StoredEvent
+from nodetriage.v1 import health_pb2
+
+SEVERITIES = ("info", "warning", "low", "high")
+
+
+def severity(number: int) -> str:
+    """A word of faults.toml; the number itself where a newer agent knows more; "" for none."""
+    return SEVERITIES[number - 1] if 1 <= number <= len(SEVERITIES) else str(number or "")
+
+
+def kind(number: int) -> str:
+    """As "raised" or "agent_started"."""
+    names = health_pb2.EventKind.Name
+    known = number in health_pb2.EventKind.values()
+    return names(health_pb2.EventKind.ValueType(number)).removeprefix("EVENT_KIND_").lower() if known else str(number)
+
+
+def outcome(number: int) -> str:
+    """As "ok" or "hung"; "" for none."""
+    if number not in health_pb2.Outcome.values():
+        return str(number)
+    name = health_pb2.Outcome.Name(health_pb2.Outcome.ValueType(number)).removeprefix("OUTCOME_").lower()
+    return "" if name == "unspecified" else name
+
+
+def iso(at_us: int | None) -> str | None:
+    """UTC with microseconds and a Z; None stays None. A clock beyond year 9999 is given as its number."""
+    if at_us is None:
+        return None
+    try:
+        at = datetime.fromtimestamp(at_us / 1_000_000, UTC).replace(microsecond=at_us % 1_000_000)
+    except (OverflowError, ValueError, OSError):
+        return str(at_us)
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def clock(at_us: int | None) -> str:
+    """UTC to the second, as short as a column wants it."""
+    return (iso(at_us) or "").replace("T", " ")[:19]
+
+
+def age(seconds: float) -> str:
+    """As "12s", "5m", "3h" or "4d"."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def evidence(event: health_pb2.Event) -> dict[str, Any]:
+    return {name: getattr(value, value.WhichOneof("kind") or "text") for name, value in sorted(event.evidence.items())}
+
+
+def evidence_line(event: health_pb2.Event) -> str:
+    return " ".join(f"{name}={value}" for name, value in evidence(event).items())
+
+
+def event_json(stored: StoredEvent) -> dict[str, Any]:
+    event = stored.event
+    return {
+        "cursor": stored.cursor,
+        "node": stored.node,
+        "at": iso(event.at_unix_us),
+        "received_at": iso(stored.received_us),
+        "boot_id": event.boot_id,
+        "seq": event.seq,
+        "kind": kind(event.kind),
+        "check": event.check,
+        "part": event.part,
+        "fault": event.fault,
+        "severity": severity(event.severity),
+        "outcome": outcome(event.outcome),
+        "evidence": evidence(event),
+        "occurrences": event.occurrences,
+    }
+
+
+def node_json(view: NodeView, now_us: int) -> dict[str, Any]:
+    row = view.row
+    return {
+        "node": row.node,
+        "state": view.state,
+        "since": iso(view.since_us) if view.state else None,
+        "drain": view.drain,
+        "theirs": view.theirs,
+        "held_why": view.held_why,
+        "incident": view.incident,
+        "findings": [finding_json(f) for f in view.findings],
+        "last_seen": iso(row.last_seen_us),
+        "last_seen_age_s": (now_us - row.last_seen_us) / 1_000_000,
+        "first_seen": iso(row.first_seen_us),
+        "boot_id": row.boot_id,
+        "profile": row.profile,
+        "agent_version": row.agent_version,
+    }
+
+
+def check_json(check: CheckView, now_us: int) -> dict[str, Any]:
+    age_s = None if check.ran_us is None else (now_us - check.ran_us) / 1_000_000
+    return {
+        "check": check.check,
+        "outcome": outcome(check.outcome),
+        "age_s": age_s,
+        "since": iso(check.since_us),
+    }
+
+
+def finding_json(stored: StoredEvent) -> dict[str, Any]:
+    whole = event_json(stored)
+    return {key: whole[key] for key in ("check", "part", "fault", "severity", "at", "occurrences", "evidence")}
+
+
+def record_json(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of actions or transitions: *_us becomes *_at in ISO, severities words, flags true or false."""
+    out: dict[str, Any] = {}
+    for name, value in record.items():
+        if name.endswith("_us"):
+            out["at" if name == "at_us" else name.removesuffix("_us") + "_at"] = iso(value) if value else None
+        elif name == "severity":
+            out[name] = severity(value)
+        else:
+            out[name] = bool(value) if name == "hold" else value
+    return out

@@ -1,0 +1,115 @@
+"""The verbs `incidents` and `incident ID`: what happened, told as stories."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from nodetriage.controller.cli.options import add_options, ago_us, connection, positive, print_json
+
+if TYPE_CHECKING:
+    from nodetriage.controller.store.incidents import Incident
+
+
+def add(verbs: Any) -> None:
+    text = "what happened, grouped by node, device and time: faults, incidents of the fleet, planned stops"
+    incidents = verbs.add_parser("incidents", help=text, description=text)
+    incidents.add_argument("--since", type=ago_us, metavar="AGO", help="that began since 12h, 7d (7d)")
+    incidents.add_argument("--node", default="", help="of this node")
+    incidents.add_argument(
+        "--severity", choices=("info", "warning", "low", "high"), default="low", help="or worse (low)"
+    )
+    incidents.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
+    add_options(incidents)
+    incidents.set_defaults(verb=_incidents)
+    text = "one incident, from its first sign to its end, with the time that each stage took"
+    one = verbs.add_parser("incident", help=text, description=text)
+    one.add_argument("id", metavar="ID")
+    one.add_argument("--since", type=ago_us, metavar="AGO", help="look for it since 12h, 90d (90d)")
+    add_options(one)
+    one.set_defaults(verb=_incident)
+
+
+def _incidents(arguments: argparse.Namespace) -> int:
+    from nodetriage.checks.model import Severity
+    from nodetriage.controller.cli import render
+
+    least = Severity[arguments.severity.upper()]
+    found = [i for i in _read(arguments, arguments.node, "7d") if i.kind != "fault" or i.severity >= least][
+        -arguments.limit :
+    ]
+    if arguments.json:
+        print_json([_json(i) for i in found])
+    elif found:
+        render.show(render.plain_table(("id", "began", "node", "severity", "what", "ended"), [_row(i) for i in found]))
+    else:
+        render.show("no such incidents")
+    return 0
+
+
+def _incident(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.cli import format, render
+    from nodetriage.controller.store import incident_rows, state_store
+    from nodetriage.controller.store.database import NoDatabase
+
+    told = next((i for i in _read(arguments, "", "90d") if i.id == arguments.id), None)
+    if told is None:
+        raise NoDatabase(f"{arguments.id}: no such incident; `nodetriagectl incidents` lists them")
+    with connection(arguments) as opened:
+        lines = incident_rows.lines(opened, told)
+    story = [{"at": format.iso(state_store.to_us(at)), "what": what} for at, what in lines]
+    if arguments.json:
+        print_json({**_json(told), "story": story})
+        return 0
+    stages = "  ".join(f"{name} {seconds:.1f} s" for name, seconds in told.stages.items() if seconds is not None)
+    head = render.plain_table(("id", "began", "node", "severity", "what", "ended"), [_row(told)])
+    clock = [{"time (UTC)": (line["at"] or "").replace("T", " ")[:23], "what": line["what"]} for line in story]
+    render.show(head, "", stages, "", render.plain_table(("time (UTC)", "what"), clock))
+    return 0
+
+
+def _read(arguments: argparse.Namespace, node: str, ago: str) -> list["Incident"]:
+    from nodetriage.controller.store import incident_rows, state_store
+    from nodetriage.controller.store.database import NoDatabase
+
+    with connection(arguments) as opened:
+        try:
+            return incident_rows.incidents(opened, state_store.from_us(arguments.since or ago_us(ago)), node)
+        except LookupError as error:
+            raise NoDatabase(str(error)) from error
+
+
+def _row(told: "Incident") -> dict[str, str]:
+    from nodetriage.controller.cli import format
+    from nodetriage.controller.store import state_store
+
+    also = [f for f in told.faults if f != told.fault]
+    what = f"{told.fault} {told.part}" + (f" (and {', '.join(also)})" if also else "")
+    return {
+        "id": told.id,
+        "began": format.clock(state_store.to_us(told.began_at)),
+        "node": told.node or "fleet",
+        "severity": told.severity.name.lower() if told.kind != "planned" else "planned",
+        "what": what,
+        "ended": format.clock(state_store.to_us(told.ended_at)) if told.ended_at else "-",
+    }
+
+
+def _json(told: "Incident") -> dict[str, Any]:
+    from nodetriage.controller.cli import format
+    from nodetriage.controller.store import state_store
+    from nodetriage.controller.store.incidents import on_path_s
+
+    return {
+        "id": told.id,
+        "class": told.kind,
+        "node": told.node,
+        "fault": told.fault,
+        "part": told.part,
+        "severity": told.severity.name.lower(),
+        "faults": list(told.faults),
+        "began_at": format.iso(state_store.to_us(told.began_at)),
+        "ended_at": format.iso(state_store.to_us(told.ended_at)) if told.ended_at else None,
+        "stages_s": dict(told.stages),
+        "on_path_s": on_path_s(told),
+        "by_hand": told.by_hand,
+        "events": [s.cursor for s in told.signs],
+    }

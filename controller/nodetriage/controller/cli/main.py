@@ -1,0 +1,83 @@
+"""The command `nodetriagectl`: what an operator asks of the fleet. Verbs import what they need when called."""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from nodetriage.service.version import VERSION
+
+UNKNOWN = 3
+BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
+
+# Each module has `add(subparsers)`, which adds verbs with `set_defaults(verb=...)` returning the exit code.
+OWN = (
+    "nodetriage.controller.cli.daemon",
+    "nodetriage.controller.cli.nodes",
+    "nodetriage.controller.cli.events",
+    "nodetriage.controller.cli.incidents",
+    "nodetriage.controller.cli.operator",
+    "nodetriage.controller.cli.policy",
+    "nodetriage.controller.cli.pki",
+    "nodetriage.controller.cli.database",
+    "nodetriage.controller.cli.config",
+)
+FURTHER = ("nodetriage.analysis.cli",)
+
+
+class Parser(argparse.ArgumentParser):
+    """A wrong command line ends with 78: argparse's own 2 would read as "a serious fault was found"."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(BAD_CONFIGURATION, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb. 0 ok, 3 nothing to be known (no database yet, controller away), 78 bad configuration."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parsed = _parser(arguments).parse_args(arguments)
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from nodetriage.checks.model.settings import ConfigError
+    from nodetriage.controller.store.database import NoDatabase, StoreError, reason_of
+
+    try:
+        code: int = parsed.verb(parsed)
+        sys.stdout.flush()
+    except ConfigError as error:
+        return _say(str(error), BAD_CONFIGURATION)
+    except (NoDatabase, StoreError) as error:
+        return _say(str(error), UNKNOWN)
+    except SQLAlchemyError as error:
+        return _say(f"database: {reason_of(error)}", UNKNOWN)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNKNOWN
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _say(text: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"nodetriagectl: {text}\n")
+    return code
+
+
+def _parser(arguments: Sequence[str]) -> Parser:
+    parser = Parser(prog="nodetriagectl", description="Shows the fleet's health, and runs the controller.")
+    parser.add_argument("--version", action="version", version=f"nodetriagectl {VERSION}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser)
+    for module in OWN:
+        import_module(module).add(verbs)
+    # The further verbs load only where one may be meant: `nodes` and `events` stay quick.
+    if not arguments or arguments[0] not in verbs.choices:
+        for module in FURTHER:
+            if importlib.util.find_spec(module):
+                import_module(module).add(verbs)
+    return parser

@@ -1,0 +1,155 @@
+"""The verb `pki`: certificates for nodes, controllers and operators."""
+
+import argparse
+import datetime
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodetriage.controller.cli.options import print_json
+
+if TYPE_CHECKING:
+    from nodetriage.controller.auth.pki import Found, Pki, PkiSettings
+
+_ROLES = ("node", "controller", "operator", "reader")
+ENDS_SOON, ENDED = 1, 2
+
+
+def add(verbs: Any) -> None:
+    text = "make, renew and show the certificates by which nodes, controllers and operators know each other"
+    verb = verbs.add_parser("pki", help=text, description=text)
+    _common(verb)
+    actions = verb.add_subparsers(required=True, metavar="ACTION", dest="action")
+    text = "make a certificate authority"
+    init = actions.add_parser("init", help=text, description=text)
+    init.set_defaults(act=_init)
+    text = "make keys and certificates"
+    issue = actions.add_parser("issue", help=text, description=text)
+    issue.add_argument("role", choices=_ROLES)
+    issue.add_argument("names", nargs="+", metavar="NAME", help="a name, or a node set as gpu[001-128]")
+    issue.add_argument(
+        "--address", action="append", default=[], help="by which agents call the controller; may be repeated"
+    )
+    issue.set_defaults(act=_issue)
+    for action in (init, issue):
+        action.add_argument("--days", type=_days, metavar="N", help="lifetime, instead of the setting's")
+        action.add_argument("--force", action="store_true", help="replace what is there")
+    text = "make new keys and certificates for the same holders, in the same files"
+    renew = actions.add_parser("renew", help=text, description=text)
+    renew.add_argument("names", nargs="*", metavar="NAME", help="only these (node sets may be given)")
+    renew.add_argument("--within", type=_days, default=30, metavar="N", help="those that end within N days (30)")
+    renew.set_defaults(act=_renew)
+    text = "list the certificates; exit status 1 if one ends soon, 2 if one has ended"
+    show = actions.add_parser("show", help=text, description=text)
+    show.add_argument("files", nargs="*", type=Path, metavar="FILE", help="these instead of the folder's")
+    show.add_argument("--within", type=_days, default=14, metavar="N", help="what counts as soon, in days (14)")
+    show.add_argument("--json", action="store_true", help="print JSON")
+    show.set_defaults(act=_show)
+    verb.set_defaults(verb=_run)
+
+
+def _common(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--config", type=Path, metavar="FILE", help="the controller's settings, for [pki]")
+    verb.add_argument("--dir", type=Path, metavar="DIR", help="the authority's folder, instead of the setting's")
+
+
+def _days(text: str) -> float:
+    """A number of days, for argparse."""
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not 0 < days <= 36500:
+        raise argparse.ArgumentTypeError(f"expected a number of days, got {text!r}")
+    return days
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller import config
+    from nodetriage.controller.auth.pki import Pki
+
+    named = arguments.config or (config.DEFAULT_CONFIG if config.DEFAULT_CONFIG.exists() else None)
+    settings = (config.load(named) if named else config.ControllerSettings()).pki
+    code: int = arguments.act(arguments, settings, Pki(arguments.dir or settings.directory))
+    return code
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+
+def _names(given: list[str]) -> list[str]:
+    """Node sets spelt out. Raises ConfigError."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    from nodetriage.checks.model.settings import ConfigError
+
+    try:
+        return [str(name) for name in NodeSet.fromlist(given, resolver=RESOLVER_NOGROUP)]
+    except NodeSetException as error:
+        raise ConfigError(f"node set: {error}") from error
+
+
+def _init(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") -> int:
+    file = pki.init(arguments.days or settings.ca_days, _now(), arguments.force)
+    sys.stdout.write(f"{file}: give this to every node and controller\n")
+    sys.stdout.write(f"{file.with_suffix('.key')}: keep this where certificates are made, and nowhere else\n")
+    return 0
+
+
+def _issue(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") -> int:
+    from nodetriage.checks.model.settings import ConfigError
+    from nodetriage.controller.auth.certificate import Role
+
+    role = Role(arguments.role)
+    names = _names(arguments.names)
+    if arguments.address and (role is not Role.CONTROLLER or len(names) != 1):
+        raise ConfigError("--address: only with one controller")
+    days = arguments.days or settings.days(role)
+    for name in names:
+        sys.stdout.write(f"{pki.issue(role, name, arguments.address, days, _now(), arguments.force)}\n")
+    return 0
+
+
+def _renew(arguments: argparse.Namespace, _: "PkiSettings", pki: "Pki") -> int:
+    from nodetriage.controller.auth.certificate import Role
+
+    now, names = _now(), set(_names(arguments.names))
+    before = now + datetime.timedelta(days=arguments.within)
+    for found in pki.issued():
+        if found.holder.role is Role.AUTHORITY or (names and found.file.stem not in names):
+            continue
+        if names or found.holder.ends < before:
+            sys.stdout.write(f"{pki.renew(found, now)}\n")
+    return 0
+
+
+def _show(arguments: argparse.Namespace, _: "PkiSettings", pki: "Pki") -> int:
+    from nodetriage.controller.auth.pki import look
+    from nodetriage.controller.cli import render
+
+    found = [look(file) for file in arguments.files] or pki.issued()
+    now = _now()
+    if arguments.json:
+        print_json([_json(one, now) for one in found])
+    elif found:
+        render.show(render.certificate_table(found, now))
+    else:
+        render.show(f"{pki.folder}: no certificates")
+    ends = min((one.holder.ends for one in found), default=None)
+    if ends is None or ends > now + datetime.timedelta(days=arguments.within):
+        return 0
+    return ENDED if ends <= now else ENDS_SOON
+
+
+def _json(found: "Found", now: datetime.datetime) -> dict[str, Any]:
+    holder = found.holder
+    return {
+        "role": holder.role.value,
+        "name": holder.name,
+        "names": list(holder.names),
+        "serial": holder.serial,
+        "ends": holder.ends.isoformat(),
+        "ends_in_days": round((holder.ends - now) / datetime.timedelta(days=1), 1),
+        "file": str(found.file),
+    }

@@ -1,0 +1,134 @@
+"""The verbs `policy explain`, `policy check`, `would-have` and `replay`: what a policy says and would do."""
+
+import argparse
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodetriage.controller.cli.options import add_options, ago_us, connection, print_json
+
+if TYPE_CHECKING:
+    from nodetriage.controller.policy.rules import Policy
+
+
+def add(verbs: Any) -> None:
+    text = "what the policy says of a fault, and whether a policy file is sound"
+    policy = verbs.add_parser("policy", help=text, description=text)
+    policy.add_argument("what", choices=("explain", "check"))
+    policy.add_argument("subject", metavar="FAULT|FILE", help="explain: a fault code; check: a policy.toml")
+    policy.add_argument("--partition", action="append", default=[], help="of the node (may be repeated)")
+    policy.add_argument("--profile", default="", help="of the node's expected hardware")
+    policy.add_argument("--severity", choices=("info", "warning", "low", "high"), help="not the fault's usual one")
+    policy.add_argument("--node", default="", help="take partitions and profile of this node, from the database")
+    policy.add_argument("--policy", type=Path, metavar="FILE", help="this policy and not the one in force")
+    add_options(policy)
+    policy.set_defaults(verb=_policy)
+    text = "what shadow rules, new checks or a lesser authority kept from being done"
+    would = verbs.add_parser("would-have", help=text, description=text)
+    would.add_argument("--since", type=ago_us, metavar="AGO", help="not older than 30m, 12h, 7d (7d)")
+    add_options(would)
+    would.set_defaults(verb=_would_have)
+    text = "what another policy would have done with all that happened; touches nothing"
+    replay = verbs.add_parser("replay", help=text, description=text)
+    replay.add_argument("--policy", type=Path, metavar="FILE", required=True, help="the policy to try")
+    replay.add_argument("--since", type=ago_us, metavar="AGO", help="compare what came since 12h, 30d (30d)")
+    add_options(replay)
+    replay.set_defaults(verb=_replay)
+
+
+def _policy(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.policy.rules import load_policy
+
+    if arguments.what == "explain":
+        return _explain(arguments)
+    found = load_policy(Path(arguments.subject))
+    shadow = sum(rule.shadow or not rule.action.drains for rule in found.rule)
+    text = f"sound: authority {found.authority}, {len(found.rule)} rules, {shadow} of them drain nothing"
+    sys.stdout.write(f"{arguments.subject}: {text}\n")
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from nodetriage.checks.model import Severity
+    from nodetriage.controller.policy import explain
+
+    partitions, profile = tuple(arguments.partition), arguments.profile
+    if arguments.node:
+        partitions, profile = _node(arguments)
+    severity = Severity[arguments.severity.upper()] if arguments.severity else None
+    found = explain.explain(_in_force(arguments), arguments.subject, severity, partitions, profile)
+    if arguments.json:
+        print_json({"fault": found.fault, "action": found.action, "steps": list(found.steps)})
+    else:
+        sys.stdout.write("\n".join((*found.steps, f"so: {found.action}")) + "\n")
+    return 0
+
+
+def _in_force(arguments: argparse.Namespace) -> "Policy":
+    """The file that is named, else the controller's, else the shipped one. Raises ConfigError."""
+    from nodetriage.controller import config
+    from nodetriage.controller.policy.rules import load_policy, shipped_policy
+
+    if arguments.policy:
+        return load_policy(arguments.policy)
+    if arguments.config or config.DEFAULT_CONFIG.exists():
+        return config.load(arguments.config or config.DEFAULT_CONFIG).load_policy()
+    return shipped_policy()
+
+
+def _node(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
+    from nodetriage.controller.store import state_store
+    from nodetriage.controller.store.database import NoDatabase
+
+    with connection(arguments) as opened:
+        facts = state_store.load(opened).nodes.get(arguments.node)
+    if facts is None:
+        raise NoDatabase(f"{arguments.node}: the controller knows no node of this name")
+    return facts.partitions, facts.profile
+
+
+def _would_have(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.cli import format, render
+    from nodetriage.controller.store import fleet
+
+    since_us = arguments.since or ago_us("7d")
+    with connection(arguments) as opened:
+        found = fleet.shadow_actions(opened, since_us)
+    rows = [{**row, "severity": format.severity(row["severity"]), "last": format.iso(row["last_us"])} for row in found]
+    columns = ("action", "fault", "severity", "times", "nodes", "last")
+    if arguments.json:
+        print_json([{name: row[name] for name in columns} for row in rows])
+    elif rows:
+        render.show(render.plain_table(columns, rows))
+    else:
+        render.show("nothing was kept from being done")
+    return 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.cli import render
+    from nodetriage.controller.engine import inputs
+    from nodetriage.controller.policy import replay
+    from nodetriage.controller.policy.rules import load_policy
+    from nodetriage.controller.store import state_store
+    from nodetriage.controller.store.database import NoDatabase
+
+    policy = load_policy(arguments.policy)
+    since: datetime = state_store.from_us(arguments.since or ago_us("30d"))
+    with connection(arguments) as opened:
+        try:
+            then = replay.run(inputs.history(opened, since), None, since).counts()
+            other = replay.run(inputs.history(opened, since), policy, since).counts()
+        except LookupError as error:
+            raise NoDatabase(str(error)) from error
+    rows = [{"figure": n, "then": then[n], "other": other[n], "difference": _signed(other[n] - then[n])} for n in then]
+    if arguments.json:
+        print_json({"since": since.isoformat(), "then": then, "other": other})
+    else:
+        render.show(render.plain_table(("figure", "then", "other", "difference"), rows))
+    return 0
+
+
+def _signed(number: float) -> str:
+    return f"{number:+g}" if number else "0"

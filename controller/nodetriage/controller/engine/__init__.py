@@ -1,0 +1,1 @@
+"""The loop around the policy: stored events in, recorded actions out."""

@@ -1,0 +1,133 @@
+"""Does one action through the scheduler: looks first, acts, and looks again. Done is what the scheduler shows.
+
+Because it looks first, an action that was begun and not heard of again is simply begun anew: where it had been done,
+that is found, and nothing is done twice.
+"""
+
+from nodetriage.controller.policy.reason import is_schedulers_own, parse_reason, reason_text
+from nodetriage.controller.policy.state import Action, ActionDone, ActionKind, ActionOutcome
+from nodetriage.controller.scheduler import JobView, NodeView, Scheduler, SchedulerRefused, SchedulerUnavailable
+from nodetriage.service.crashpoint import passing
+
+
+async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
+    """Raises SchedulerError where it could not be done, or could not be seen to be done: it is to be tried again."""
+    match action.kind:
+        case ActionKind.DRAIN:
+            return await _drain(action, scheduler)
+        case ActionKind.UNDRAIN:
+            return await _undrain(action, scheduler)
+        case ActionKind.REQUEUE:
+            return await _requeue(action, scheduler)
+        case ActionKind.RELEASE:
+            return await _release(action, scheduler)
+        case ActionKind.CANCEL:
+            return await _cancel(action, scheduler)
+        case ActionKind.SHADOW | ActionKind.NOTIFY:
+            return ActionDone(action, ActionOutcome.DONE)
+
+
+async def _drain(action: Action, scheduler: Scheduler) -> ActionDone:
+    view = await scheduler.node(action.node)
+    if not _taken(view):
+        await scheduler.drain([action.node], reason_text(action.fault, action.part, action.incident))
+        passing("action.after_drain")
+        view = await scheduler.node(action.node)
+        if not view.draining:
+            raise SchedulerUnavailable(f"{action.node} is not draining after the drain: {_words(view)}")
+    # Read after the drain: from now on no job can join them.
+    jobs = await scheduler.jobs_on(action.node)
+    if _is_ours(view, action):
+        return ActionDone(action, ActionOutcome.DONE, view.reason, jobs)
+    return ActionDone(action, ActionOutcome.THEIRS, f"{view.reason_by}: {view.reason or 'no reason'}", jobs)
+
+
+async def _undrain(action: Action, scheduler: Scheduler) -> ActionDone:
+    view = await scheduler.node(action.node)
+    if not view.draining:
+        return ActionDone(action, ActionOutcome.GONE, "it was no longer drained")
+    if not _is_ours(view, action):
+        return ActionDone(action, ActionOutcome.THEIRS, f"{view.reason_by}: {view.reason or 'no reason'}")
+    await scheduler.undrain(action.node)
+    view = await scheduler.node(action.node)
+    if view.draining:
+        raise SchedulerUnavailable(f"{action.node} is still draining after the undrain: {_words(view)}")
+    return ActionDone(action, ActionOutcome.DONE)
+
+
+async def _requeue(action: Action, scheduler: Scheduler) -> ActionDone:
+    job = await scheduler.job(action.job)
+    if over := _over(job, action):
+        return ActionDone(action, ActionOutcome.GONE, over)
+    try:
+        await scheduler.requeue(action.job, hold=action.hold)
+    except SchedulerRefused as refused:
+        # It may have ended between the look and the word.
+        over = _over(await scheduler.job(action.job), action)
+        return ActionDone(action, ActionOutcome.GONE if over else ActionOutcome.REFUSED, over or str(refused))
+    passing("action.after_requeue")
+    job = await scheduler.job(action.job)
+    if not _over(job, action):
+        raise SchedulerUnavailable(f"job {action.job} is still {job.state if job else 'there'} after the requeue")
+    return ActionDone(action, ActionOutcome.DONE, f"{job.state}, restarts {job.restarts}" if job else "")
+
+
+async def _release(action: Action, scheduler: Scheduler) -> ActionDone:
+    job = await scheduler.job(action.job)
+    if job is None or job.state != "PENDING":
+        return ActionDone(action, ActionOutcome.GONE, f"it is {job.state if job else 'gone'}")
+    try:
+        await scheduler.release(action.job)
+    except SchedulerRefused as refused:
+        return ActionDone(action, ActionOutcome.REFUSED, str(refused))
+    return ActionDone(action, ActionOutcome.DONE)
+
+
+async def _cancel(action: Action, scheduler: Scheduler) -> ActionDone:
+    if over := _over(await scheduler.job(action.job), action):
+        return ActionDone(action, ActionOutcome.GONE, over)
+    try:
+        await scheduler.cancel(action.job)
+    except SchedulerRefused as refused:
+        return ActionDone(action, ActionOutcome.REFUSED, str(refused))
+    job = await scheduler.job(action.job)
+    if not _over(job, action):
+        raise SchedulerUnavailable(f"job {action.job} is still {job.state if job else 'there'} after it was cancelled")
+    return ActionDone(action, ActionOutcome.DONE)
+
+
+async def call_off(action: Action, why: str, scheduler: Scheduler, *, tried: bool) -> ActionDone:
+    """It is no longer wanted. A drain that was tried may have reached the scheduler after all: then it is done.
+
+    Raises SchedulerError where that cannot be seen.
+    """
+    if tried and action.kind is ActionKind.DRAIN:
+        view = await scheduler.node(action.node)
+        if view.draining and _is_ours(view, action):
+            return await _drain(action, scheduler)
+    return ActionDone(action, ActionOutcome.CANCELLED, why)
+
+
+def _taken(view: NodeView) -> bool:
+    """Someone keeps the node out of work already, be it us or another. A DOWN of Slurm's own is nobody's decision."""
+    if view.draining:
+        return True
+    return view.down and view.reason != "" and parse_reason(view.reason) is None and not is_schedulers_own(view.reason)
+
+
+def _is_ours(view: NodeView, action: Action) -> bool:
+    ours = parse_reason(view.reason)
+    return ours is not None and ours.incident == action.incident
+
+
+def _over(job: JobView | None, action: Action) -> str:
+    """Why there is nothing to requeue any more; "" if there is."""
+    if job is None:
+        return "the scheduler no longer knows it"
+    if job.restarts > action.restarts:
+        return f"it was requeued already: restarts {job.restarts}, {job.state}"
+    return "" if job.active else f"it is {job.state}"
+
+
+def _words(view: NodeView) -> str:
+    return f"{'+'.join((view.base, *sorted(view.flags)))}, reason {view.reason!r}"

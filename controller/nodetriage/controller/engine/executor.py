@@ -1,0 +1,124 @@
+"""Does what was recorded: one thing after the other, drains and the worst first, each looked at again just before."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import structlog
+
+from nodetriage.controller.engine import actions
+from nodetriage.controller.policy.preconditions import Then, recheck
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import ActionDone, Event, FleetState, SchedulerFailed, Tick
+from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
+from nodetriage.controller.store import state_store
+from nodetriage.controller.store.store import StoreError
+from nodetriage.service.crashpoint import passing
+
+log = structlog.get_logger("brain")
+
+RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
+LOOK_AGAIN_S = 15.0  # at what waits for the breaker, or for a fleet incident's end
+
+
+class Mind(Protocol):
+    """What the performer needs of the brain."""
+
+    @property
+    def state(self) -> FleetState: ...
+
+    @property
+    def rules(self) -> Policy: ...
+
+    def now(self) -> datetime: ...
+
+    async def post(self, event: Event) -> Any: ...
+
+    async def read(self, work: Callable[[Any], Any]) -> Any: ...
+
+    async def write(self, work: Callable[[Any], Any]) -> Any: ...
+
+
+class Performer:
+    """Run `run()` as a task; call `wake()` when there is something new to do."""
+
+    def __init__(
+        self, mind: Mind, scheduler: Scheduler, tick_s: float, acted: Callable[[], None], looked: asyncio.Event
+    ) -> None:
+        self._mind, self._scheduler, self._tick_s, self._acted = mind, scheduler, tick_s, acted
+        self._looked = looked
+        self._due = asyncio.Event()
+
+    def wake(self) -> None:
+        self._due.set()
+
+    async def run(self) -> None:
+        # What happened in the scheduler while no controller ran (a MAINT reservation) is to be known first.
+        await self._looked.wait()
+        while True:
+            self._due.clear()
+            try:
+                intents = await self._mind.read(lambda c: state_store.due(c, self._mind.now(), 1))
+                for intent in intents:
+                    await self._try(intent)
+            except StoreError as error:
+                log.error("action not stored, trying again", error=str(error))
+                await asyncio.sleep(RETRY_FIRST_S)
+                continue
+            if not intents:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._tick_s):
+                        await self._due.wait()
+
+    async def _try(self, intent: state_store.Intent) -> None:
+        action = intent.action
+        if not await self._still_wanted(intent):
+            return
+        if intent.in_doubt:
+            log.warning("action in doubt, looking first", action=action.id, attempts=intent.attempts)
+        passing("action.before_start")
+        await self._mind.write(lambda c: state_store.start(c, action, self._mind.now()))
+        passing("action.after_start")
+        await self._guarded(intent, actions.perform(action, self._scheduler))
+
+    async def _still_wanted(self, intent: state_store.Intent) -> bool:
+        """Puts off or calls off what is not to be done now. What may have been done already is looked at first."""
+        action = intent.action
+        await self._mind.post(Tick())  # the step that recorded it may not have ended yet
+        checked = recheck(self._mind.state, action, self._mind.now(), self._mind.rules)
+        if checked.then is Then.DO:
+            return True
+        if checked.then is Then.WAIT:
+            again = self._mind.now() + timedelta(seconds=LOOK_AGAIN_S)
+            await self._mind.write(lambda c: state_store.put_off(c, action, checked.why, again))
+        else:
+            off = actions.call_off(action, checked.why, self._scheduler, tried=intent.attempts > 0)
+            await self._guarded(intent, off)
+        return False
+
+    async def _guarded(self, intent: state_store.Intent, doing: Awaitable[ActionDone]) -> None:
+        action = intent.action
+        try:
+            done = await doing
+        except SchedulerError as error:
+            await self._again(intent, error)
+            return
+        except Exception as error:  # the loop's boundary: one action must not keep the others undone
+            log.exception("action broke, trying again", action=action.id)
+            await self._again(intent, SchedulerRefused(f"{type(error).__name__}: {error}"))
+            return
+        passing("action.before_done")
+        await self._mind.post(done)
+        log.info("action done", action=action.id, node=action.node, outcome=str(done.outcome), text=done.text)
+        self._acted()
+
+    async def _again(self, intent: state_store.Intent, error: SchedulerError) -> None:
+        # A refusal will not change by itself within seconds.
+        first = RETRY_MOST_S / 4 if isinstance(error, SchedulerRefused) else RETRY_FIRST_S
+        wait_s = min(RETRY_MOST_S, first * 2 ** min(intent.attempts, 16))
+        at = self._mind.now() + timedelta(seconds=wait_s)
+        log.warning("action not done", action=intent.action.id, why=str(error), again_in_s=wait_s)
+        await self._mind.write(lambda c: state_store.retry(c, intent.action, str(error), at))
+        await self._mind.post(SchedulerFailed(str(error)[:300]))

@@ -1,0 +1,267 @@
+"""What the brain was told, in the order in which it was told it: kept so that any policy can be tried on it later.
+
+Agents' events are in their own table; of the scheduler's view what changed is kept, of ticks those that did something.
+"""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
+from nodetriage.controller.policy.replay import Entry, History, PolicyLoaded, Told
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import (
+    ActionDone,
+    ContactChanged,
+    Event,
+    EventKind,
+    FleetState,
+    NodeEvent,
+    OperatorCommand,
+    SchedulerFailed,
+    SchedulerSeen,
+    Tick,
+)
+from nodetriage.controller.scheduler import NodeView, ReservationView
+from nodetriage.controller.store import schema
+from nodetriage.controller.store.state_store import from_us, to_us
+from nodetriage.v1 import health_pb2
+
+_KINDS = {
+    health_pb2.EVENT_KIND_RAISED: EventKind.RAISED,
+    health_pb2.EVENT_KIND_CHANGED: EventKind.CHANGED,
+    health_pb2.EVENT_KIND_REPEATED: EventKind.REPEATED,
+    health_pb2.EVENT_KIND_CLEARED: EventKind.CLEARED,
+    health_pb2.EVENT_KIND_AGENT_STARTED: EventKind.STARTED,
+}
+
+_SHARED_EVIDENCE = (("source", "mount source"), ("driver", "driver"), ("firmware", "firmware"))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """A reading of the scheduler, against the one before: None is "as before"; a `whole` one has no before."""
+
+    read_at: datetime
+    changed: tuple[NodeView, ...] = ()
+    gone: tuple[str, ...] = ()
+    reservations: tuple[ReservationView, ...] | None = None
+    places: Mapping[str, tuple[str, ...]] | None = None
+    whole: bool = False
+
+    @property
+    def is_one(self) -> bool:
+        return bool(self.changed or self.gone or self.whole) or self.reservations is not None or self.places is not None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The scheduler as it was last seen."""
+
+    nodes: Mapping[str, NodeView] = field(default_factory=dict)
+    reservations: tuple[ReservationView, ...] = ()
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def change(self, seen: SchedulerSeen) -> ViewChange:
+        return ViewChange(
+            seen.read_at,
+            tuple(v for name, v in seen.nodes.items() if self.nodes.get(name) != v),
+            tuple(self.nodes.keys() - seen.nodes.keys()),
+            None if seen.reservations == self.reservations else seen.reservations,
+            None if seen.places == self.places else seen.places,
+        )
+
+    def after(self, change: ViewChange) -> "View":
+        before = View() if change.whole else self
+        nodes = {n: v for n, v in before.nodes.items() if n not in change.gone} | {v.name: v for v in change.changed}
+        reservations = before.reservations if change.reservations is None else change.reservations
+        return View(nodes, reservations, before.places if change.places is None else change.places)
+
+    def seen(self, read_at: datetime) -> SchedulerSeen:
+        return SchedulerSeen(read_at, self.nodes, self.reservations, self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Agents' events that were taken at once, up to a cursor; and what of their nodes is no part of the events."""
+
+    upto: int
+    about: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # profile and version, where they changed
+    late: tuple[int, ...] = ()  # cursors of events of a boot that was over by then
+
+
+TYPES: Mapping[str, Any] = {
+    "tick": Tick,
+    "done": ActionDone,
+    "command": OperatorCommand,
+    "contact": ContactChanged,
+    "failed": SchedulerFailed,
+}
+_NAMES = {kind: name for name, kind in TYPES.items()}
+
+
+class Recorder:
+    """Says what of a step's events is to be kept. Knows the last reading that was, so that only changes are."""
+
+    def __init__(self) -> None:
+        self._view: View | None = None
+        self._about: dict[str, tuple[str, str]] = {}  # node -> profile and agent's version, as last kept
+
+    def rows(self, events: Sequence[Event], now: datetime, effect: bool) -> list[Mapping[str, Any]]:
+        """Rows of the table `inputs`; `kept` is to be told when they are on disk."""
+        found = []
+        if told := [e for e in events if isinstance(e, NodeEvent)]:
+            about = {e.node: (e.profile, e.version) for e in told}
+            new = {node: facts for node, facts in about.items() if self._about.get(node) != facts}
+            late = tuple(e.id for e in told if not e.present)
+            found.append(_row("events", now, Batch(told[-1].id, new, late)))
+        for event in events:
+            if isinstance(event, SchedulerSeen):
+                change = self._change(event)
+                if effect or change.is_one:
+                    found.append(_row("seen", now, change))
+            elif not isinstance(event, NodeEvent) and (effect or not isinstance(event, Tick)):
+                found.append(_row(_NAMES[type(event)], now, event))
+        return found
+
+    def kept(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, SchedulerSeen):
+                self._view = (self._view or View()).after(self._change(event))
+            elif isinstance(event, NodeEvent):
+                self._about[event.node] = (event.profile, event.version)
+
+    def _change(self, event: SchedulerSeen) -> ViewChange:
+        if self._view is not None:
+            return self._view.change(event)
+        return ViewChange(event.read_at, tuple(event.nodes.values()), (), event.reservations, event.places, whole=True)
+
+
+def policy_row(policy: Policy, now: datetime) -> Mapping[str, Any]:
+    return _row("policy", now, policy)
+
+
+def snapshot_row(state: FleetState, now: datetime) -> Mapping[str, Any]:
+    """The whole memory: a replay may begin here."""
+    return {"at_us": to_us(now), "kind": "snapshot", "document": zlib.compress(msgspec.json.encode(state))}
+
+
+def snapshot_of(document: bytes) -> FleetState:
+    return msgspec.json.decode(zlib.decompress(document), type=FleetState)
+
+
+def add(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        connection.execute(schema.inputs.insert(), list(rows))
+
+
+def newest_snapshot_us(connection: Connection) -> int:
+    """When the last one was made; 0 where there is none."""
+    i = schema.inputs.c
+    query = select(i.at_us).where(i.kind == "snapshot").order_by(i.id.desc()).limit(1)
+    return connection.execute(query).scalar() or 0
+
+
+def _row(kind: str, now: datetime, value: Any) -> Mapping[str, Any]:
+    return {"at_us": to_us(now), "kind": kind, "document": msgspec.json.encode(value)}
+
+
+def events_after(connection: Connection, cursor: int, limit: int) -> list[NodeEvent]:
+    """The next stored events as the brain takes them, oldest first."""
+    n = schema.nodes.c
+    query = (
+        select(schema.events, n.profile, n.agent_version, n.boot_id.label("present_boot"))
+        .join(schema.nodes, n.node == schema.events.c.node)
+        .where(schema.events.c.id > cursor)
+        .order_by(schema.events.c.id)
+        .limit(limit)
+    )
+    return [
+        _node_event(row, row.boot_id in (row.present_boot, CONTROLLER_BOOT), row.profile, row.agent_version)
+        for row in connection.execute(query)
+    ]
+
+
+def history(connection: Connection, since: datetime) -> History:
+    """All that the brain was told from the last snapshot before `since` on, or from the first one there is.
+
+    Read it while the connection is open: its entries come as they are asked for. Raises LookupError without a snapshot.
+    """
+    i = schema.inputs
+    of_kind = select(i.c.id).where(i.c.kind == "snapshot")
+    before = of_kind.where(i.c.at_us <= to_us(since)).order_by(i.c.id.desc()).limit(1)
+    first = connection.execute(before).scalar() or connection.execute(of_kind.order_by(i.c.id).limit(1)).scalar()
+    if first is None:
+        raise LookupError("nothing is recorded yet that a replay could begin with")
+    document = connection.execute(select(i.c.document).where(i.c.id == first)).scalar_one()
+    start = snapshot_of(document)
+    return History(start, _entries(connection, first, start.cursor))
+
+
+def _entries(connection: Connection, after: int, cursor: int) -> Iterator[Entry]:
+    view, about = View(), dict[str, tuple[str, str]]()
+    query = select(schema.inputs).where(schema.inputs.c.id > after).order_by(schema.inputs.c.id)
+    for row in connection.execution_options(stream_results=True, max_row_buffer=1000).execute(query):
+        at = from_us(row.at_us)
+        if row.kind == "policy":
+            yield PolicyLoaded(at, msgspec.json.decode(row.document, type=Policy))
+        elif row.kind == "events":
+            batch = msgspec.json.decode(row.document, type=Batch)
+            about |= batch.about
+            yield Told(at, _batch(connection, cursor, batch, about))
+            cursor = batch.upto
+        elif row.kind == "seen":
+            change = msgspec.json.decode(row.document, type=ViewChange)
+            view = view.after(change)
+            yield Told(at, (view.seen(change.read_at),))
+        elif row.kind in TYPES:
+            yield Told(at, (msgspec.json.decode(row.document, type=TYPES[row.kind]),))
+
+
+def _batch(
+    connection: Connection, cursor: int, batch: Batch, about: Mapping[str, tuple[str, str]]
+) -> tuple[NodeEvent, ...]:
+    e = schema.events
+    query = select(e).where(e.c.id > cursor, e.c.id <= batch.upto).order_by(e.c.id)
+    late = set(batch.late)
+    rows = connection.execute(query).all()
+    return tuple(_node_event(row, row.id not in late, *about.get(row.node, ("", ""))) for row in rows)
+
+
+def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEvent:
+    return NodeEvent(
+        id=row.id,
+        node=row.node,
+        boot_id=row.boot_id,
+        seq=row.seq,
+        at=from_us(row.at_us),
+        kind=_KINDS.get(row.kind, EventKind.OTHER),
+        check=row.check_name,
+        part=row.part,
+        fault=row.fault,
+        severity=_severity(row.severity),
+        profile=profile,
+        present=present,
+        version=version,
+        place=_place(row.message) if row.fault else "",
+    )
+
+
+def _place(message: bytes) -> str:
+    """What the evidence says that others may share: one file server, one driver, one firmware."""
+    evidence = health_pb2.Event.FromString(message).evidence
+    for key, words in _SHARED_EVIDENCE:
+        if key in evidence and evidence[key].text:
+            return f"{words} {evidence[key].text[:200]}"
+    return ""
+
+
+def _severity(number: int) -> Severity:
+    # A newer agent may know more; what we cannot rank is kept and leads to nothing.
+    return Severity(number) if number in Severity.__members__.values() else Severity.INFO

@@ -1,0 +1,268 @@
+"""The loop around the pure policy: stored events in, recorded actions out.
+
+One task owns the state and takes everything through one inbox; performer.py does what was recorded, looker.py reads the
+scheduler. All write through the store's writer, so a kill at any point leaves either all of a step or none of it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from sqlalchemy import Connection
+
+from nodetriage.controller.engine import inputs
+from nodetriage.controller.engine.executor import RETRY_FIRST_S, Performer
+from nodetriage.controller.engine.poller import Looker, Places
+from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.rules import Authority, Policy
+from nodetriage.controller.policy.state import (
+    Action,
+    ActionDone,
+    ActionKind,
+    ContactChanged,
+    Event,
+    FleetState,
+    NodeEvent,
+    OperatorCommand,
+    Step,
+    Tick,
+    Transition,
+)
+from nodetriage.controller.scheduler import Scheduler
+from nodetriage.controller.store import state_store
+from nodetriage.controller.store.store import StoreError
+from nodetriage.service.crashpoint import passing
+from nodetriage.v1 import health_pb2
+
+T = TypeVar("T")
+log = structlog.get_logger("brain")
+
+EVENTS_AT_ONCE = 500
+SCHEDULER_ASKED_WITHIN_S = 10.0  # about silent nodes; then they are silent without its word
+SNAPSHOT_EVERY = timedelta(days=1)
+NOTHING_SHARED: Places = {}
+
+
+class Writes(Protocol):
+    """What the brain needs of the store."""
+
+    async def write(self, work: Callable[[Connection], T]) -> T: ...
+
+    async def read(self, work: Callable[[Connection], T]) -> T: ...
+
+    async def record(self, node: str, batch: Sequence[health_pb2.Event], received_us: int) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    event: Event
+    taken: "asyncio.Future[Step]"
+
+
+class Brain:
+    """Run `run()` as a task; call `notify()` whenever events were stored."""
+
+    def __init__(
+        self,
+        store: Writes,
+        scheduler: Scheduler,
+        rules: Policy,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        tick_s: float = 1.0,
+        scan_s: float = 60.0,
+        places: Places = NOTHING_SHARED,
+    ) -> None:
+        self._store = store
+        self._scheduler = scheduler
+        self._rules = with_scheduler(rules, scheduler)
+        self._coming: Policy | None = self._rules  # is in force as soon as it is recorded among the inputs
+        self._clock = clock
+        self._tick_s = tick_s
+        self._state = FleetState()
+        self._inbox: list[_Letter] = []
+        self._weigh_all = True
+        self._wake = asyncio.Event()
+        self._recorder = inputs.Recorder()
+        self._snapshot_at: datetime | None = None
+        self._looker = Looker(self, scheduler, tick_s, scan_s, places)
+        self._performer = Performer(self, scheduler, tick_s, self._looker.wake, self._looker.first_look)
+
+    @property
+    def state(self) -> FleetState:
+        """As of the last committed step."""
+        return self._state
+
+    @property
+    def rules(self) -> Policy:
+        """The policy in force."""
+        return self._rules
+
+    def now(self) -> datetime:
+        return self._clock()
+
+    def notify(self) -> None:
+        """There are new events in the store. Must be called on the loop that runs the brain."""
+        self._wake.set()
+
+    def set_policy(self, rules: Policy) -> None:
+        """From the next step on."""
+        self._coming = with_scheduler(rules, self._scheduler)
+        self._wake.set()
+
+    async def command(self, command: OperatorCommand) -> Step:
+        """Returns what it led to, when that is on disk."""
+        return await self.post(command)
+
+    async def contact(self, lost: Sequence[str], back: Sequence[str]) -> None:
+        """Agents that fell silent, and agents that are heard again.
+
+        Before anything is made of their silence the scheduler is asked: a node may sleep, or be in maintenance.
+        """
+        if lost and self._scheduler.acts:
+            await self._looker.looked(SCHEDULER_ASKED_WITHIN_S)
+        await self.post(ContactChanged(tuple(lost), tuple(back)))
+        self._looker.wake()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises what the database says when even its first reading fails."""
+        self._state = await self.read(state_store.load)
+        log.info("brain started", cursor=self._state.cursor, nodes=len(self._state.nodes), acts=self._scheduler.acts)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._think(), name="brain-think")
+            if self._scheduler.acts:
+                group.create_task(self._performer.run(), name="brain-perform")
+                group.create_task(self._looker.run(), name="brain-look")
+                group.create_task(self._looker.run_jobs(), name="brain-jobs")
+
+    async def post(self, event: Event) -> Step:
+        """Puts an event into the inbox; returns when its step is on disk."""
+        letter = _Letter(event, asyncio.get_running_loop().create_future())
+        self._inbox.append(letter)
+        self._wake.set()
+        return await letter.taken
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        return await self._store.read(work)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        return await self._store.write(work)
+
+    async def record(self, node: str, events: list[health_pb2.Event]) -> None:
+        """Stores what the controller itself saw of a node."""
+        await self._store.record(node, events, state_store.to_us(self.now()))
+        self.notify()
+
+    async def _think(self) -> None:
+        """Owns the state: the only place where it changes."""
+        next_tick = 0.0
+        while True:
+            self._wake.clear()
+            try:
+                await self._keep_policy()
+                while self._inbox or await self._take_events():
+                    await self._take_inbox()
+                if asyncio.get_running_loop().time() >= next_tick:
+                    thorough, self._weigh_all = self._weigh_all, False
+                    await self._apply([Tick(thorough)])
+                    next_tick = asyncio.get_running_loop().time() + self._tick_s
+            except StoreError as error:
+                log.error("step not stored, trying again", error=str(error))
+                await asyncio.sleep(RETRY_FIRST_S)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.01, next_tick - asyncio.get_running_loop().time())):
+                    await self._wake.wait()
+
+    async def _keep_policy(self) -> None:
+        """A replay needs the policy that was in force, and now and then the whole memory to begin from."""
+        now, coming = self.now(), self._coming
+        stale = self._snapshot_at is None or now - self._snapshot_at >= SNAPSHOT_EVERY
+        if coming is None and not stale:
+            return
+        rules = coming or self._rules
+        rows = [inputs.snapshot_row(self._state, now)] if stale else []
+        rows.append(inputs.policy_row(rules, now))
+        await self.write(lambda c: inputs.add(c, rows))
+        self._rules, self._weigh_all = rules, self._weigh_all or coming is not None
+        if self._coming is coming:
+            self._coming = None
+        if stale:
+            self._snapshot_at = now
+            self._recorder = inputs.Recorder()  # a replay from here has no reading before
+
+    async def _take_inbox(self) -> None:
+        while self._inbox:
+            letter = self._inbox[0]
+            step = await self._apply([letter.event])
+            self._inbox.pop(0)
+            if not letter.taken.done():
+                letter.taken.set_result(step)
+
+    async def _take_events(self) -> bool:
+        cursor = self._state.cursor
+        events = await self.read(lambda c: inputs.events_after(c, cursor, EVENTS_AT_ONCE))
+        if events:
+            await self._apply(events)
+            self._looker.note(events)
+        return bool(events)
+
+    async def _apply(self, events: Sequence[Event]) -> Step:
+        """Steps through the events and stores all that came of them in one transaction. Raises StoreError."""
+        now, before = self._clock(), self._state
+        whole = self._steps(before, events, now)
+        done = [e for e in events if isinstance(e, ActionDone)]
+        asked = whole.actions
+        effect = whole.state is not before or bool(asked or whole.transitions or done)
+        told = self._recorder.rows(events, now, effect)
+        if not effect and not told:
+            return whole
+
+        def write(connection: Connection) -> None:
+            for event in done:
+                state_store.finish(connection, event, now)
+            inputs.add(connection, told)
+            if effect:
+                state_store.save(connection, before, whole, now)
+
+        if asked:
+            passing("brain.before_commit")
+        await self.write(write)
+        if asked:
+            passing("brain.after_commit")
+        self._recorder.kept(events)
+        self._state = whole.state
+        self._tell(whole)
+        if asked:
+            self._performer.wake()
+        return whole
+
+    def _steps(self, state: FleetState, events: Sequence[Event], now: datetime) -> Step:
+        asked: list[Action] = []
+        moved: list[Transition] = []
+        for event in events:
+            try:
+                step = transition.step(state, event, now, self._rules)
+            except Exception:  # the loop's boundary: one event must not stop what protects the fleet
+                log.exception("event not weighed, going on without it", happened=repr(event)[:500])
+                step = Step(replace(state, cursor=event.id) if isinstance(event, NodeEvent) else state)
+            state = step.state
+            asked += step.actions
+            moved += step.transitions
+        return Step(state, tuple(asked), tuple(moved))
+
+    def _tell(self, step: Step) -> None:
+        for t in step.transitions:
+            log.info("node state", node=t.node, before=t.before or "", after=str(t.after), cause=t.cause, actor=t.actor)
+        for a in step.actions:
+            say = log.warning if a.kind is ActionKind.NOTIFY else log.info
+            say("decided", action=a.id, kind=str(a.kind), node=a.node, job=a.job, fault=a.fault, text=a.text)
+
+
+def with_scheduler(rules: Policy, scheduler: Scheduler) -> Policy:
+    """Without a scheduler nothing can be done, so everything is recorded as what would have been."""
+    return rules if scheduler.acts else replace(rules, authority=Authority.OBSERVE)

@@ -1,0 +1,162 @@
+"""Looks at all that is open on a node and at what was done about it, and closes the gap between them: pure."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
+from nodetriage.controller.policy.rules import Authority, Policy, Response, Rule
+from nodetriage.controller.policy.state import (
+    Action,
+    ActionKind,
+    DrainFact,
+    DrainStatus,
+    FindingFact,
+    FleetState,
+    NodeFacts,
+    NodeState,
+)
+from nodetriage.controller.policy.unit_of_work import Turn
+
+Due = tuple[Rule, FindingFact]
+
+
+def node(turn: Turn, name: str, policy: Policy) -> None:
+    facts = turn.node(name)
+    if facts is None:
+        return
+    facts = _shadow(turn, facts, policy)
+    due = acting(turn.fleet, facts, turn.now, policy)
+    if facts.maintenance is not None:
+        recovery.step_aside(turn, facts)
+    elif due and policy.authority is Authority.ACT:
+        rule, finding = max(due, key=lambda d: (d[0].action.rank, d[1].severity, -d[1].event_id))
+        causes = tuple(sorted({f.fault for _, f in due}))
+        if facts.drain is None:
+            _open_incident(turn, facts, rule, finding, causes, policy)
+        else:
+            _join_incident(turn, facts, facts.drain, rule, finding, causes)
+    elif facts.drain is not None:
+        recovery.consider(turn, facts, policy)
+
+
+def horizon(policy: Policy) -> timedelta:
+    """So long after a finding became known its mere age may still change something. Generous: a tick may come late."""
+    holds = [rule.hold_s for rule in policy.rule]
+    longest = max(policy.common_mode.shared_hold_s, policy.common_mode.new_version_hold_s, *holds)
+    return timedelta(seconds=longest + 3600)
+
+
+def waits(facts: NodeFacts, now: datetime, longest: timedelta) -> bool:
+    """Whether the mere passing of time may change what is to be done about the node: hold times, and the way back."""
+    drain = facts.drain
+    if drain is not None and (drain.status is not DrainStatus.DONE or drain.clear_since or not facts.open_findings):
+        return True
+    return any(f.is_open and now - f.known_at <= longest for f in facts.findings)
+
+
+def acting(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -> list[Due]:
+    """The findings that this node is to be drained for now: neither shadow, nor waiting, nor a fleet incident's."""
+    found = [
+        (rule, f)
+        for rule, f in _due(fleet, facts, now, policy)
+        if rule.action.drains and not policy.untrusted(f.check, f.fault)
+    ]
+    if not found or not fleet.fleet_incidents:
+        return found
+    covering = common_mode.covering(fleet, facts)
+    if not covering:
+        return found
+    # What the same check says beside the shared fault has the same cause; only what is grave and stands apart counts.
+    checks = {check for incident in covering for check in incident.checks}
+    return [(rule, f) for rule, f in found if f.severity >= Severity.HIGH and f.check not in checks]
+
+
+def _due(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -> list[Due]:
+    """Open findings that count by now, each with the rule that decides about it."""
+    found = []
+    settle_s = common_mode.settle_s(fleet, facts, now, policy.common_mode) if facts.open_findings else 0.0
+    for finding in facts.open_findings:
+        rule = policy.rule_for(finding.fault, finding.severity, facts.partitions, facts.profile)
+        lasted = now - finding.known_at >= timedelta(
+            seconds=max(rule.hold_s, settle_s, policy.common_mode.settle_s(finding.fault))
+        )
+        if finding.times >= rule.confirm and lasted and not finding.accepted:
+            found.append((rule, finding))
+    return found
+
+
+def _shadow(turn: Turn, facts: NodeFacts, policy: Policy) -> NodeFacts:
+    """Records once for each finding what would be done, where that is not done."""
+    for rule, finding in _due(turn.fleet, facts, turn.now, policy):
+        if finding.shadowed or (would := _would(rule, finding, facts, policy)) is None:
+            continue
+        action = Action(
+            id=f"shadow-{finding.event_id}",
+            kind=ActionKind.SHADOW,
+            node=facts.node,
+            fault=finding.fault,
+            part=finding.part,
+            severity=finding.severity,
+            text=str(would),
+        )
+        turn.act(action)
+        if policy.authority is Authority.RECOMMEND and rule.action.drains:
+            turn.tell(f"notify-{action.id}", facts.node, f"recommended: {would} for {finding.fault} on {finding.part}")
+        facts = findings.change(turn, facts, replace(finding, shadowed=True))
+    return facts
+
+
+def _would(rule: Rule, finding: FindingFact, facts: NodeFacts, policy: Policy) -> Response | None:
+    """What shadow rules, new checks or a lesser authority keep from being done; None where nothing is kept."""
+    if rule.action is Response.SHADOW:
+        return policy.by_severity(finding.severity).action
+    if any(r.shadow for r in policy.rule):
+        shadowed = policy.would(finding.fault, finding.severity, facts.partitions, facts.profile).action
+        if shadowed is not rule.action:
+            return shadowed
+    held_back = policy.authority is not Authority.ACT or policy.untrusted(finding.check, finding.fault) != ""
+    return rule.action if rule.action.drains and held_back else None
+
+
+def _open_incident(
+    turn: Turn, facts: NodeFacts, rule: Rule, finding: FindingFact, causes: tuple[str, ...], policy: Policy
+) -> None:
+    if facts.state is NodeState.HEALTHY:
+        after = NodeState.LEMON if lemon.is_due(turn, facts, policy.lemon) else NodeState.SUSPECT
+        cause = f"{finding.fault} on {finding.part}"
+        if after is NodeState.LEMON:
+            cause += f", removal {len(lemon.recent(facts, turn.now, policy.lemon)) + 1} in the window"
+        facts = turn.move(facts, after, cause=cause)
+    drain = DrainFact(
+        incident=turn.new_incident(),
+        fault=finding.fault,
+        part=finding.part,
+        severity=finding.severity,
+        requeue=rule.action is Response.DRAIN_AND_REQUEUE,
+        status=DrainStatus.WANTED,
+        wanted_at=turn.now,
+        causes=causes,
+    )
+    turn.put(replace(facts, drain=drain))
+    turn.ask_brake = True
+    breaker.count_failing(turn, policy.breaker)
+
+
+def _join_incident(
+    turn: Turn, facts: NodeFacts, drain: DrainFact, rule: Rule, finding: FindingFact, causes: tuple[str, ...]
+) -> None:
+    """A further finding on a node that is being drained: it may only make matters worse."""
+    joined = replace(drain, causes=tuple(sorted({*drain.causes, *causes})), clear_since=None)
+    if finding.severity > drain.severity:
+        joined = replace(joined, severity=finding.severity, fault=finding.fault, part=finding.part)
+    if rule.action is Response.DRAIN_AND_REQUEUE and not drain.requeue:
+        joined = replace(joined, requeue=True)
+        if drain.status is DrainStatus.DONE:
+            # It takes no new job already; asking again brings back the jobs that are still there.
+            joined = replace(joined, status=DrainStatus.ASKED, asks=drain.asks + 1)
+            turn.act(replace(drain_limits.drain_action(facts.node, joined, "-requeue"), severity=finding.severity))
+    if drain.status is DrainStatus.RETURNING:
+        joined = replace(joined, status=DrainStatus.DONE)  # the undrain, if it is not under way yet, is called off
+    if joined != drain:
+        turn.put(replace(facts, drain=joined))

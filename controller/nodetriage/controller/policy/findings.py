@@ -1,0 +1,94 @@
+"""What is known of each node: pure.
+
+An event may be told late or twice; the last word by the node's own numbering counts.
+"""
+
+from dataclasses import replace
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import EventKind, FindingFact, NodeEvent, NodeFacts, NodeState
+from nodetriage.controller.policy.unit_of_work import Turn
+
+# A node that invents parts without end must not fill the memory; the oldest closed findings are forgotten first.
+MAX_FINDINGS = 256
+
+
+def learn(turn: Turn, event: NodeEvent, policy: Policy) -> str:
+    """Takes in what a node said; returns its name if that may change what is to be done."""
+    node = turn.node(event.node)
+    if node is None:
+        first = NodeState.HEALTHY if policy.adopt_as == "healthy" else NodeState.BURN_IN
+        node = turn.enter(event.node, first)
+    if event.version and event.version not in turn.fleet.versions:
+        turn.set_fleet(versions={**turn.fleet.versions, event.version: turn.now})
+    known_boot = _boot(node, event)
+    if known_boot is None:
+        return ""  # of an earlier boot, told late: history, but no longer true
+    if known_boot is not node:
+        node = turn.put(known_boot)
+    if event.kind in (EventKind.STARTED, EventKind.OTHER):
+        return event.node
+    key = (event.check, event.part, event.fault)
+    before = next((f for f in node.findings if f.key == key), None)
+    if before is not None and before.boot_id == event.boot_id and event.seq <= before.seq:
+        return ""
+    change(turn, node, _told(before, event, turn))
+    return event.node
+
+
+def change(turn: Turn, node: NodeFacts, finding: FindingFact) -> NodeFacts:
+    """The node with this finding in place of the one of the same key."""
+    others = tuple(f for f in node.findings if f.key != finding.key)
+    if len(others) >= MAX_FINDINGS:
+        oldest = min(others, key=lambda f: (f.is_open, f.severity, f.seq))
+        others = tuple(f for f in others if f is not oldest)
+    return turn.put(replace(node, findings=(*others, finding)))
+
+
+def _boot(node: NodeFacts, event: NodeEvent) -> NodeFacts | None:
+    """The node in the event's boot; None where that boot is over. A new boot starts with nothing found."""
+    if event.boot_id == CONTROLLER_BOOT:
+        return node
+    if not event.present:
+        return None
+    profile, version = event.profile or node.profile, event.version or node.version
+    if (node.boot_id, node.profile, node.version) == (event.boot_id, profile, version):
+        return node
+    kept = node.findings
+    if node.boot_id != event.boot_id:
+        kept = tuple(f for f in node.findings if f.boot_id == CONTROLLER_BOOT)
+    return replace(node, boot_id=event.boot_id, profile=profile, version=version, findings=kept)
+
+
+def _told(before: FindingFact | None, event: NodeEvent, turn: Turn) -> FindingFact:
+    if event.kind is EventKind.CLEARED:
+        told = before or _new(event, turn)
+        return replace(told, is_open=False, seq=event.seq, event_id=event.id)
+    if before is None or not before.is_open:
+        return _new(event, turn)
+    repeated = event.kind is not EventKind.CHANGED
+    return replace(
+        before,
+        severity=event.severity,
+        seq=event.seq,
+        times=before.times + repeated,
+        # An operator took it back as it was then, not as it is now.
+        accepted=before.accepted and not repeated and event.severity <= before.severity,
+    )
+
+
+def _new(event: NodeEvent, turn: Turn) -> FindingFact:
+    return FindingFact(
+        check=event.check,
+        part=event.part,
+        fault=event.fault,
+        severity=Severity(event.severity),
+        raised_at=event.at,
+        known_at=turn.now,
+        event_id=event.id,
+        boot_id=event.boot_id,
+        seq=event.seq,
+        place=event.place,
+    )

@@ -1,0 +1,64 @@
+"""Whether a recorded action is still to be done when its turn comes: the world went on meanwhile. Pure."""
+
+import enum
+from datetime import datetime
+from typing import NamedTuple
+
+from nodetriage.controller.policy import breaker, common_mode, evaluate
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import (
+    Action,
+    ActionKind,
+    DrainFact,
+    DrainStatus,
+    FleetState,
+    NodeFacts,
+    NodeState,
+)
+
+
+class Then(enum.Enum):
+    DO = "do"
+    WAIT = "wait"  # not now
+    CANCEL = "cancel"  # not any more
+
+
+class Rechecked(NamedTuple):
+    then: Then
+    why: str = ""
+
+
+GO = Rechecked(Then.DO)
+_JOBS = (ActionKind.REQUEUE, ActionKind.CANCEL)
+
+
+def recheck(state: FleetState, action: Action, now: datetime, policy: Policy) -> Rechecked:
+    """To be asked with the state as of now, just before the action is tried."""
+    node = state.nodes.get(action.node)
+    if action.kind is ActionKind.RELEASE or action.kind not in (*_JOBS, ActionKind.DRAIN, ActionKind.UNDRAIN):
+        return GO
+    if node is None or node.drain is None or node.drain.incident != action.incident:
+        return Rechecked(Then.CANCEL, "its incident is over")
+    if node.maintenance is not None:
+        return Rechecked(Then.CANCEL, f"{action.node} is in maintenance")
+    if action.kind is ActionKind.DRAIN:
+        return _drain(state, node, node.drain, now, policy)
+    if action.kind is ActionKind.UNDRAIN:
+        wanted = node.drain.status is DrainStatus.RETURNING
+        return GO if wanted else Rechecked(Then.CANCEL, "a fault came back first")
+    if why := breaker.held_why(state):
+        return Rechecked(Then.WAIT, why)
+    if common_mode.covering(state, node) and not evaluate.acting(state, node, now, policy):
+        return Rechecked(Then.WAIT, "its fault is a fleet incident's")
+    return GO
+
+
+def _drain(state: FleetState, node: NodeFacts, drain: DrainFact, now: datetime, policy: Policy) -> Rechecked:
+    if drain.status is not DrainStatus.ASKED:
+        return Rechecked(Then.CANCEL, f"its drain is {drain.status}")
+    if why := breaker.held_why(state):
+        return Rechecked(Then.CANCEL, why)
+    if evaluate.acting(state, node, now, policy) or node.state is NodeState.LEMON:
+        return GO
+    shared = common_mode.covering(state, node)
+    return Rechecked(Then.CANCEL, f"fleet incident {shared[0].id}" if shared else "the fault was gone first")

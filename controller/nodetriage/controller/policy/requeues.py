@@ -1,0 +1,120 @@
+"""What becomes of the jobs on a node that is removed: pure.
+
+One requeue for each run of a job, however many of its nodes fail.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodetriage.controller.policy import breaker
+from nodetriage.controller.policy.rules import Policy
+from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, JobFacts, NodeFacts
+from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.scheduler import JobView
+
+
+def decide(turn: Turn, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
+    for job in jobs:
+        if not job.active:
+            continue
+        if why := _cannot(job):
+            _leave_or_end(turn, node, drain, job, why, policy)
+        else:
+            _requeue(turn, node, drain, job, policy)
+
+
+def forget(turn: Turn, action: Action) -> None:
+    """It was called off: this run of the job was not requeued."""
+    if (job := turn.job(action.job)) is not None:
+        left = tuple((restarts, at) for restarts, at in job.requeued if restarts != action.restarts)
+        turn.put_job(replace(job, requeued=left, release_at=None))
+
+
+def tick(turn: Turn, policy: Policy) -> None:
+    """Releases jobs whose back-off is over; forgets requeues that are older than the window."""
+    for job in tuple(turn.state.jobs.values()):
+        if job.release_at is not None:
+            if turn.now >= job.release_at:
+                turn.put_job(replace(job, release_at=None))
+                turn.act(_release(job))
+        elif not _recent(job, turn.now, policy):
+            turn.forget_job(job.job)
+
+
+def _cannot(job: JobView) -> str:
+    """Why Slurm would not requeue it (scontrol(1), requeue); "" if it would."""
+    if not job.batch:
+        return "it is interactive, and Slurm requeues batch jobs only"
+    if not job.requeueable:
+        return "its user does not want it requeued (--no-requeue)"
+    return ""
+
+
+def _leave_or_end(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, why: str, policy: Policy) -> None:
+    ends = policy.requeue.interactive == "cancel" and not job.batch
+    then = "cancelled" if ends else "left"
+    text = f"job {job.job} of {job.user} is {then} on {node.node}: {why}"
+    turn.tell(f"notify-left-{drain.incident}-{job.job}", node.node, text, drain.incident)
+    if ends:
+        turn.act(_about(ActionKind.CANCEL, f"cancel-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))
+
+
+def _about(kind: ActionKind, action_id: str, node: NodeFacts, drain: DrainFact, job: JobView) -> Action:
+    return Action(
+        id=action_id,
+        kind=kind,
+        node=node.node,
+        incident=drain.incident,
+        fault=drain.fault,
+        part=drain.part,
+        severity=drain.severity,
+        job=job.job,
+        restarts=job.restarts,
+    )
+
+
+def _requeue(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, policy: Policy) -> None:
+    facts = turn.job(job.job) or JobFacts(job.job)
+    if any(restarts == job.restarts for restarts, _ in facts.requeued):
+        return
+    recent = _recent(facts, turn.now, policy)
+    capped = len(recent) >= policy.requeue.max_per_job
+    # A suspended job comes back held whatever we ask for, and only its suspender knows why.
+    hold = capped or bool(recent)
+    release_at = None
+    if recent and not capped:
+        release_at = turn.now + timedelta(seconds=policy.requeue.backoff_s * 2 ** (len(recent) - 1))
+    incident = drain.incident
+    turn.put_job(JobFacts(job.job, (*recent, (job.restarts, turn.now)), release_at, node.node, incident))
+    action_id = f"requeue-{job.job}-{job.restarts}-{incident}"
+    turn.act(replace(_about(ActionKind.REQUEUE, action_id, node, drain, job), hold=hold))
+    breaker.count_action(turn, policy.breaker)
+    _say(turn, node, drain, job, capped, len(recent))
+
+
+def _say(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, capped: bool, before: int) -> None:
+    if capped:
+        text = f"job {job.job} was requeued {before} times already: it stays held until someone releases it"
+    elif job.state == "SUSPENDED":
+        text = f"job {job.job} was suspended: Slurm requeues it held"
+    else:
+        return
+    turn.tell(f"notify-held-{job.job}-{job.restarts}", node.node, text, drain.incident)
+
+
+def _release(job: JobFacts) -> Action:
+    restarts = job.requeued[-1][0] if job.requeued else 0
+    return Action(
+        id=f"release-{job.job}-{restarts}-{job.incident}",
+        kind=ActionKind.RELEASE,
+        node=job.node,
+        incident=job.incident,
+        job=job.job,
+        restarts=restarts,
+    )
+
+
+def _recent(job: JobFacts, now: datetime, policy: Policy) -> tuple[tuple[int, datetime], ...]:
+    window = timedelta(seconds=policy.requeue.window_s)
+    return tuple((restarts, at) for restarts, at in job.requeued if now - at < window)

@@ -1,0 +1,187 @@
+"""policy.toml as values: which fault costs what. Pure, but for `load_policy`, which reads the file."""
+
+import enum
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from nodetriage.checks.model import Severity
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
+from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, Lemons, Limits, Shadow
+
+
+class Response(enum.StrEnum):
+    """What a finding leads to, mildest first."""
+
+    RECORD = "record"
+    SHADOW = "shadow"
+    DRAIN_AFTER_JOB = "drain_after_job"
+    DRAIN_AND_REQUEUE = "drain_and_requeue"
+
+    @property
+    def rank(self) -> int:
+        return _RANK[self]
+
+    @property
+    def drains(self) -> bool:
+        return self.rank >= Response.DRAIN_AFTER_JOB.rank
+
+
+_RANK = {response: rank for rank, response in enumerate(Response)}
+
+
+class Authority(enum.StrEnum):
+    OBSERVE = "observe"  # every action is recorded as what would have been done
+    RECOMMEND = "recommend"  # the same, and a person is told
+    ACT = "act"
+
+
+Returns = Literal["operator", "checks_pass"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Empty fields match everything; the rule that names most of them wins, the later of equals."""
+
+    action: Response
+    fault: str = ""  # a code
+    severity: Severity | None = None
+    partition: str = ""  # a node in it, by the scheduler's name
+    profile: str = ""  # of the node's expected hardware
+    confirm: int = 1  # how often it must be told before it counts
+    hold_s: float = 0.0  # how long it must have been known before it counts
+    returns: Returns = "operator"  # who brings the node back
+    shadow: bool = False  # it only says what it would do; what the other rules say is done
+
+    def __post_init__(self) -> None:
+        if self.confirm < 1 or self.hold_s < 0:
+            raise ValueError("expected confirm of at least 1 and hold_s of at least 0")
+
+    @property
+    def fields_named(self) -> int:
+        return sum((self.fault != "", self.severity is not None, self.partition != "", self.profile != ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Requeues:
+    """Protects the queue from a job that keeps meeting bad nodes, or makes them."""
+
+    max_per_job: int = 5  # within the window; then it stays held until an operator releases it
+    window_s: float = 86400.0  # in which requeues of one job are counted
+    backoff_s: float = 300.0  # after the first; doubled with each further one
+    interactive: Literal["notify", "cancel"] = "notify"  # a job that Slurm cannot requeue: say so, or end it
+
+
+@functools.cache
+def _plain_rule(response: Response) -> Rule:
+    return Rule(response)
+
+
+def _by_severity() -> Mapping[str, Response]:
+    return {
+        "info": Response.RECORD,
+        "warning": Response.RECORD,
+        "low": Response.DRAIN_AFTER_JOB,
+        "high": Response.DRAIN_AND_REQUEUE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """policy.toml, whole. docs/policy.md explains each key."""
+
+    authority: Authority = Authority.ACT
+    adopt_as: Literal["healthy", "burn_in"] = "healthy"
+    resumed_by_hand: Literal["drain_again", "accept"] = "drain_again"
+    return_hold_s: float = 600.0  # how long a node must be free of faults before it comes back by itself
+    severity: Mapping[str, Response] = field(default_factory=_by_severity)
+    rule: tuple[Rule, ...] = ()
+    brake: Limits = field(default_factory=Limits)
+    requeue: Requeues = field(default_factory=Requeues)
+    breaker: BreakerLimits = field(default_factory=BreakerLimits)
+    common_mode: CommonMode = field(default_factory=CommonMode)
+    lemon: Lemons = field(default_factory=Lemons)
+    shadow: Shadow = field(default_factory=Shadow)
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.severity) - set(_by_severity())):
+            raise ValueError(f"severity: unknown {', '.join(unknown)}; known: {', '.join(_by_severity())}")
+        if unknown := sorted({r.fault for r in self.rule if r.fault} - {*faults(), *self.shadow.trusted}):
+            raise ValueError(f"rule: no such fault: {', '.join(unknown)} (nodetriage explain lists them)")
+
+    def rule_for(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> Rule:
+        """The rule that decides; where none matches, the one for the severity."""
+        found = self.by_severity(severity)
+        if not self.rule:
+            return found
+        for rule in self.matching(fault, severity, partitions, profile):
+            if not rule.shadow and rule.fields_named >= found.fields_named:
+                found = rule
+        return found
+
+    def by_severity(self, severity: Severity) -> Rule:
+        return _plain_rule(self.severity.get(severity.name.lower(), Response.RECORD))
+
+    def matching(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> tuple[Rule, ...]:
+        """Every rule that speaks of this, shadow or not, in the file's order."""
+        of = set(partitions)
+        return tuple(
+            rule
+            for rule in self.rule
+            if rule.fault in ("", fault)
+            and rule.severity in (None, severity)
+            and (rule.partition == "" or rule.partition in of)
+            and rule.profile in ("", profile)
+        )
+
+    def would(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> Rule:
+        """The rule that would decide if every shadow rule were in force."""
+        found = self.by_severity(severity)
+        for rule in self.matching(fault, severity, partitions, profile):
+            if rule.action is not Response.SHADOW and rule.fields_named >= found.fields_named:
+                found = rule
+        return found
+
+    def untrusted(self, check: str, fault: str) -> str:
+        """Why a fault only leads to words as yet; "" where it leads to deeds."""
+        if check in self.shadow.checks:
+            return f"the check {check} is new ([shadow] checks)"
+        if fault in self.shadow.faults:
+            return "the fault is in shadow ([shadow] faults)"
+        if fault not in faults() and fault not in self.shadow.trusted:
+            return "the controller does not know the fault ([shadow] trusted)"
+        return ""
+
+
+def shipped_policy() -> Policy:
+    """The policy that comes with the package."""
+    with resources.as_file(resources.files("nodetriage.controller.policy") / "policy.toml") as path:
+        return load_policy(path)
+
+
+def load_policy(path: Path) -> Policy:
+    """Raises ConfigError: one line, with the file, the key and what was expected."""
+    policy = replace_from(Policy, Policy(), load_toml(path), str(path))
+    assert isinstance(policy, Policy)
+    return policy
+
+
+__all__ = [
+    "Authority",
+    "BreakerLimits",
+    "CommonMode",
+    "ConfigError",
+    "Lemons",
+    "Limits",
+    "Policy",
+    "Requeues",
+    "Response",
+    "Rule",
+    "Shadow",
+    "load_policy",
+    "shipped_policy",
+]

@@ -1,0 +1,282 @@
+"""The brain's values: what it knows, what it is told, what it asks for. Frozen, and nothing here reads or acts."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, MaintenanceFact, ReservationFact
+from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
+
+
+class NodeState(enum.StrEnum):
+    BURN_IN = "BurnIn"  # being proved before it may work
+    HEALTHY = "Healthy"
+    SUSPECT = "Suspect"  # something was found; no new jobs as soon as the brake allows
+    DRAINED = "Drained"  # out of the scheduler's hands, nothing of ours left running on it
+    REPAIR = "Repair"
+    LEMON = "Lemon"  # failed too often; not taken back automatically
+    RETIRED = "Retired"
+
+
+NEXT: Mapping[NodeState, frozenset[NodeState]] = {
+    NodeState.BURN_IN: frozenset({NodeState.HEALTHY, NodeState.REPAIR}),
+    NodeState.HEALTHY: frozenset({NodeState.SUSPECT, NodeState.LEMON}),
+    NodeState.SUSPECT: frozenset({NodeState.HEALTHY, NodeState.DRAINED}),
+    NodeState.DRAINED: frozenset({NodeState.REPAIR}),
+    NodeState.REPAIR: frozenset({NodeState.BURN_IN, NodeState.RETIRED}),
+    NodeState.LEMON: frozenset({NodeState.REPAIR}),
+    NodeState.RETIRED: frozenset(),
+}
+
+
+class IllegalTransition(Exception):
+    """A node cannot go from the one state to the other."""
+
+
+class EventKind(enum.StrEnum):
+    """The kinds of an agent's event that say something about a finding or a boot; the rest is history only."""
+
+    RAISED = "raised"
+    CHANGED = "changed"
+    REPEATED = "repeated"
+    CLEARED = "cleared"
+    STARTED = "started"
+    OTHER = "other"
+
+
+class DrainStatus(enum.StrEnum):
+    WANTED = "wanted"  # the brake has not let it through yet
+    ASKED = "asked"  # the action is recorded and is being done
+    DONE = "done"  # the scheduler has shown it
+    RETURNING = "returning"  # the undrain is recorded and is being done
+
+
+class ActionKind(enum.StrEnum):
+    DRAIN = "drain"
+    REQUEUE = "requeue"
+    RELEASE = "release"
+    CANCEL = "cancel"  # a job that cannot be requeued is ended
+    UNDRAIN = "undrain"
+    SHADOW = "shadow"  # what would be done, and is not
+    NOTIFY = "notify"  # for a person
+
+
+class ActionOutcome(enum.StrEnum):
+    DONE = "done"
+    THEIRS = "theirs"  # someone else had drained the node: their reason stays
+    GONE = "gone"  # nothing was left to do: the job had ended, or was already requeued
+    REFUSED = "refused"  # the scheduler will not do it; the text says why
+    CANCELLED = "cancelled"  # looked at again before it was done, and no longer wanted
+
+
+@dataclass(frozen=True, slots=True)
+class FindingFact:
+    """The last word on one finding. A cleared one is kept: an older event may still arrive after a newer."""
+
+    check: str
+    part: str
+    fault: str
+    severity: Severity
+    raised_at: datetime  # the node's clock, of the first event since it was last clear
+    known_at: datetime  # ours, the same
+    event_id: int
+    boot_id: str
+    seq: int
+    times: int = 1
+    is_open: bool = True
+    shadowed: bool = False  # its shadow action was recorded
+    accepted: bool = False  # an operator put the node back in spite of it
+    place: str = ""  # what it shares with others by its evidence, as "mount source fs1:/home"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.check, self.part, self.fault)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainFact:
+    """A node that is to be, or is, out of work, and why. There is at most one a node."""
+
+    incident: str
+    fault: str  # of the worst finding
+    part: str
+    severity: Severity
+    requeue: bool  # its jobs are not left to end
+    status: DrainStatus
+    wanted_at: datetime
+    causes: tuple[str, ...]  # every fault that had a part in it
+    done_at: datetime | None = None
+    theirs: bool = False  # the node is drained under someone else's reason
+    held_why: str = ""  # the brake's words while WANTED
+    clear_since: datetime | None = None
+    by_hand: bool = False  # an operator asked for its return
+    asks: int = 0  # how often the drain was let through: it may be called off before it is done
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    node: str
+    state: NodeState
+    since: datetime
+    boot_id: str = ""
+    profile: str = ""
+    partitions: tuple[str, ...] = ()
+    findings: tuple[FindingFact, ...] = ()
+    drain: DrainFact | None = None
+    version: str = ""  # of its agent
+    places: tuple[str, ...] = ()  # what it shares with others, as "rack r7", "switch leaf3"
+    silent_since: datetime | None = None  # nothing was heard of its agent since
+    asleep: bool = False  # switched off to save power, or rebooting: it may be silent
+    maintenance: MaintenanceFact | None = None
+    removals: tuple[datetime, ...] = ()  # our drains of it, within the lemon window
+
+    @property
+    def open_findings(self) -> tuple[FindingFact, ...]:
+        return tuple(f for f in self.findings if f.is_open)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What we did to a job: (its restart count then, when), and when a held one may go on."""
+
+    job: str
+    requeued: tuple[tuple[int, datetime], ...] = ()
+    release_at: datetime | None = None
+    node: str = ""
+    incident: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """All that the brain remembers. The ledger holds the same, so that a restart goes on where this one ended."""
+
+    cursor: int = 0  # of the last event that was weighed
+    incidents: int = 0  # how many were ever opened
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    jobs: Mapping[str, JobFacts] = field(default_factory=dict)
+    admitted: tuple[datetime, ...] = ()  # drains that the brake let through within its hour
+    sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition and place; "" is the fleet
+    breaker: BreakerFacts = field(default_factory=BreakerFacts)
+    fleet_incidents: tuple[FleetIncident, ...] = ()
+    reservations: tuple[ReservationFact, ...] = ()
+    versions: Mapping[str, datetime] = field(default_factory=dict)  # of agents, each when it was first met
+    # Fault -> node -> when it was last raised: nothing but a view of `nodes`, kept at hand.
+    showing: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do, once. `id` names the deed and not the attempt: the same deed has the same id."""
+
+    id: str
+    kind: ActionKind
+    node: str
+    incident: str = ""
+    fault: str = ""
+    part: str = ""
+    severity: Severity = Severity.INFO
+    job: str = ""
+    restarts: int = 0  # of the job when this was decided: a higher count means that it was requeued since
+    hold: bool = False  # the requeued job is to be held
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """`before` is None for a node that was never seen."""
+
+    node: str
+    before: NodeState | None
+    after: NodeState
+    cause: str
+    actor: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """One stored event of a node's agent."""
+
+    id: int
+    node: str
+    boot_id: str
+    seq: int
+    at: datetime
+    kind: EventKind
+    check: str = ""
+    part: str = ""
+    fault: str = ""
+    severity: Severity = Severity.INFO
+    profile: str = ""
+    present: bool = True  # of the boot that the node is in now, by its own hello
+    version: str = ""  # of its agent
+    place: str = ""  # what the fault shares with others, by its evidence
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSeen:
+    """The scheduler's nodes as they were, at the earliest, at `read_at`."""
+
+    read_at: datetime
+    nodes: Mapping[str, NodeView]
+    reservations: tuple[ReservationView, ...] = ()
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what each node shares with others
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDone:
+    """`jobs`: what held the node after a drain."""
+
+    action: Action
+    outcome: ActionOutcome
+    text: str = ""
+    jobs: tuple[JobView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time went by: hold times, brakes and returns are looked at again.
+
+    `thorough`: every open finding is, for the policy may be another one than before.
+    """
+
+    thorough: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCommand:
+    """`undrain`: this node is to come back; only a drain of ours is lifted. `node` is "" for close_breaker."""
+
+    verb: Literal["undrain", "maintenance_on", "maintenance_off", "close_breaker"]
+    node: str
+    actor: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContactChanged:
+    """Agents of which too many heartbeats are missing, and agents that are heard again."""
+
+    lost: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerFailed:
+    """The scheduler did not do, or not answer, what it was asked."""
+
+    text: str
+
+
+Event = NodeEvent | SchedulerSeen | ActionDone | Tick | OperatorCommand | ContactChanged | SchedulerFailed
+
+
+class Step(NamedTuple):
+    """What one event led to."""
+
+    state: FleetState
+    actions: tuple[Action, ...] = ()
+    transitions: tuple[Transition, ...] = ()

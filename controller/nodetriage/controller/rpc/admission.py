@@ -1,0 +1,98 @@
+"""Who and what is let in: pure rules over hellos and batches. A refusal says what was expected instead."""
+
+import re
+
+import grpc
+
+from nodetriage.controller.rpc.peer_limits import AdmissionSettings as AdmissionSettings
+from nodetriage.v1 import health_pb2
+
+PROTOCOL = 1
+
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_BOOT_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+_MAX_NAMES = 10_000  # in one question to the database
+_LAST_US = 32_503_680_000_000_000  # the year 3000: Python counts to 9999, and windows are added to it
+_MAX_SEQ = 2**63 - 1  # what the database's widest integer holds
+
+
+class Refused(Exception):
+    """A peer is sent away with this status and this reason."""
+
+    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def admit_hello(hello: health_pb2.Hello, version: str) -> None:
+    """Raises Refused where the hello makes no sense or its agent is too far from our `version`."""
+    if not _NODE.fullmatch(hello.node):
+        raise _invalid(f"hello.node: expected a node's name, got {hello.node[:80]!r}")
+    if not _BOOT_ID.fullmatch(hello.boot_id):
+        raise _invalid(f"hello.boot_id: expected letters, digits and dashes, got {hello.boot_id[:80]!r}")
+    if hello.protocol != PROTOCOL:
+        raise _too_far(f"agent {hello.agent_version} speaks protocol {hello.protocol}, controller {version} {PROTOCOL}")
+    ours, theirs = _VERSION.match(version), _VERSION.match(hello.agent_version)
+    if theirs is None:
+        raise _invalid(f"hello.agent_version: expected a version as 1.2.3, got {hello.agent_version[:80]!r}")
+    assert ours is not None
+    if ours[1] != theirs[1] or abs(int(ours[2]) - int(theirs[2])) > 1:
+        raise _too_far(
+            f"agent {hello.agent_version[:80]} is too far from controller {version}: "
+            "the same major version and at most one minor version between them are served"
+        )
+
+
+def admit_batch(batch: health_pb2.EventBatch, settings: AdmissionSettings) -> None:
+    """Raises Refused where a batch is too large or an event in it cannot be named."""
+    if len(batch.events) > settings.max_events_per_batch:
+        raise _invalid(f"{len(batch.events)} events in a batch; at most {settings.max_events_per_batch} are taken")
+    for event in batch.events:
+        if not 1 <= event.seq <= _MAX_SEQ:
+            raise _invalid(f"event.seq: expected 1 to {_MAX_SEQ}, got {event.seq}")
+        if not _BOOT_ID.fullmatch(event.boot_id):
+            raise _invalid(f"event.boot_id: expected letters, digits and dashes, got {event.boot_id[:80]!r}")
+        if not 0 <= event.at_unix_us < _LAST_US:
+            raise _invalid(f"event.at_unix_us: expected a time from 1970 to 2999, got {event.at_unix_us}")
+
+
+def admit_watch(request: health_pb2.WatchRequest) -> None:
+    """Raises Refused where the database could not be asked that."""
+    if request.after_cursor > _MAX_SEQ:
+        raise _invalid(f"after_cursor: expected at most {_MAX_SEQ}, got {request.after_cursor}")
+    for name, wanted in (("nodes", request.nodes), ("faults", request.faults)):
+        if len(wanted) > _MAX_NAMES or any("\0" in text for text in wanted):
+            raise _invalid(f"{name}: expected at most {_MAX_NAMES} names")
+
+
+class Bucket:
+    """A token bucket: how long a node that sent events must wait before it may send more."""
+
+    __slots__ = ("_at_s", "_burst", "_per_s", "_tokens")
+
+    def __init__(self, per_s: float, burst: int, now_s: float) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._tokens, self._at_s = float(burst), now_s
+
+    def try_take(self, now_s: float) -> bool:
+        """Takes one token if there is one: never into debt."""
+        if self.take(0, now_s) > 0 or self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def take(self, count: int, now_s: float) -> float:
+        """Takes `count` tokens, into debt if need be; returns the seconds until the debt is paid."""
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s) - count
+        self._at_s = now_s
+        return max(0.0, -self._tokens / self._per_s)
+
+
+def _invalid(reason: str) -> Refused:
+    return Refused(grpc.StatusCode.INVALID_ARGUMENT, reason)
+
+
+def _too_far(reason: str) -> Refused:
+    return Refused(grpc.StatusCode.FAILED_PRECONDITION, reason)

@@ -1,0 +1,115 @@
+"""The way in: who it is, how many there are already, and for how long; every refusal is logged here."""
+
+import asyncio
+import datetime
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import structlog
+
+from nodetriage.controller.auth.identity import Context, Identity, Proof, may_operate, not_denied, unauthenticated
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.rpc.peer_limits import AdmissionSettings
+from nodetriage.controller.rpc.peers import Peers
+from nodetriage.controller.rpc.refusals import Refusals
+from nodetriage.service.address import is_local, peer_host
+from nodetriage.v1 import health_pb2
+
+_LONGEST_TIMER_S = 86_400.0
+_ENDS_SOON_S = 14 * 86_400.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Door:
+    """Belongs to one event loop. A listener has one."""
+
+    def __init__(self, proof: Proof, limits: AdmissionSettings, deny: Collection[str]) -> None:
+        self._proof, self._deny = proof, frozenset(deny)
+        self._peers = Peers(limits.max_streams_per_host, limits.streams_per_min_per_host)
+        self._inside: dict[object, tuple[Identity, Callable[[Refused], None]]] = {}
+        self.refusals = Refusals()
+
+    @asynccontextmanager
+    async def entered(self, context: Context) -> AsyncIterator[Identity]:
+        """Counts the stream until it ends. Raises Refused."""
+        host = peer_host(context.peer())
+        if host == "unix" or is_local(f"{host}:0"):
+            yield await self._identified(context)
+            return
+        with self._peers.stream(host, time.monotonic()):
+            yield await self._identified(context)
+
+    async def operator(self, context: Context, _: health_pb2.Actor) -> str:
+        """Who gives an order, for the record: by what is proved, whatever the call says. Raises Refused."""
+        try:
+            async with self.entered(context) as identity:
+                may_operate(identity)
+                return identity.name
+        except Refused as error:
+            self.refusals.tell(context.peer(), error.code.name, error.reason)
+            raise
+
+    @contextmanager
+    def until_no_longer_good(self, identity: Identity) -> Iterator["asyncio.Future[Refused]"]:
+        """What gets the reason when the identity is no longer good."""
+        ended: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
+        leave = self.guard(identity, lambda why: None if ended.done() else ended.set_result(why))
+        try:
+            yield ended
+        finally:
+            leave()
+
+    def guard(self, identity: Identity, end: Callable[[Refused], None]) -> Callable[[], None]:
+        """Calls `end` when the identity is no longer good; returns how to stop that."""
+        key = object()
+        self._inside[key] = identity, end
+        timer = _Expiry(identity, end)
+
+        def leave() -> None:
+            timer.cancel()
+            del self._inside[key]
+
+        return leave
+
+    def deny(self, entries: Collection[str]) -> int:
+        """A new list of names and serial numbers, for those inside too; how many of them were sent away."""
+        self._deny = frozenset(entries)
+        sent_away = 0
+        for identity, end in self._inside.values():
+            try:
+                not_denied(identity, self._deny)
+            except Refused as error:
+                end(error)
+                sent_away += 1
+        return sent_away
+
+    async def _identified(self, context: Context) -> Identity:
+        identity = await self._proof.identify(context)
+        not_denied(identity, self._deny)
+        return identity
+
+
+class _Expiry:
+    """A stream may outlive the certificate it began with. Looks again at least daily: the wall clock may step."""
+
+    def __init__(self, identity: Identity, end: Callable[[Refused], None]) -> None:
+        self._identity, self._end = identity, end
+        self._timer: asyncio.TimerHandle | None = None
+        if identity.ends is not None:
+            self._look()
+
+    def _look(self) -> None:
+        assert self._identity.ends is not None
+        left_s = (self._identity.ends - datetime.datetime.now(datetime.UTC)).total_seconds()
+        if left_s <= 0:
+            self._end(unauthenticated(f"the certificate of {self._identity.name} has expired"))
+            return
+        if left_s < _ENDS_SOON_S:
+            _log.warning("certificate ends soon", of=self._identity.name, in_days=round(left_s / 86_400, 1))
+        self._timer = asyncio.get_running_loop().call_later(min(left_s + 0.01, _LONGEST_TIMER_S), self._look)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

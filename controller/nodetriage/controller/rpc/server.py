@@ -1,0 +1,315 @@
+"""The gRPC service of the controller: agents' streams in, acks and commands out, Watch for everyone else.
+
+Here a call becomes a session and a session's messages are handed on; intake.py brings the events to the disk.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1 import health_pb2 as health_protocol
+from grpc_reflection.v1alpha import reflection
+
+from nodetriage.checks.model.settings import ConfigError
+from nodetriage.controller.auth.identity import PLAINTEXT, Context, Identity, Proof, ThisMachine, may_watch, speaks_for
+from nodetriage.controller.rpc.admission import Bucket, Refused, admit_hello, admit_watch
+from nodetriage.controller.rpc.gate import Door
+from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.listener import channel_options, core_message_bytes
+from nodetriage.controller.rpc.peer_limits import AdmissionSettings
+from nodetriage.controller.rpc.session import Session
+from nodetriage.controller.rpc.watch import until, watch
+from nodetriage.controller.store.history import SeqRange
+from nodetriage.controller.store.ingest import Intake, wire
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.store import Store, StoreError
+from nodetriage.service.address import is_local
+from nodetriage.v1 import health_pb2
+from nodetriage.v1 import health_pb2_grpc as nodetriage_grpc
+
+log = structlog.get_logger(__name__)
+
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["NodeHealth"].full_name
+
+_FIRST_WORDS_S = 1.0  # of a client that is to be refused
+_LAST_WORDS_S = 5.0  # for an agent that does not read, before its stream is given up
+_CAUSE_S = 0.1  # core may say that reading is over before it says that the stream was broken off
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What the service needs to know; `version` is the controller's own."""
+
+    listen: str
+    version: str
+    heartbeat_every_s: float = 5.0
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+
+
+class NodeHealthServer:
+    """Owns the listener and the table of sessions. `start`, then `stop`; `port` is the bound one (0 for unix)."""
+
+    def __init__(
+        self,
+        store: Store,
+        freshness: Freshness,
+        settings: ServerSettings,
+        proof: Proof | None = None,
+        deny: Collection[str] = (),
+    ) -> None:
+        self._store, self.freshness, self._settings = store, freshness, settings
+        self._proof = proof or ThisMachine()
+        self.door = Door(self._proof, settings.admission, deny)
+        self.operators: Any = None  # an Operator servicer, to be served where peers prove who they are
+        self._sessions: dict[str, Session] = {}
+        self._watchers = 0
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Raises ConfigError where the address cannot be listened on, or not without proof of identity."""
+        listen, credentials = self._settings.listen, self._proof.credentials()
+        if credentials is None and not is_local(listen):
+            raise ConfigError(f"controller.listen: {listen}: {PLAINTEXT}")
+        server = grpc.aio.server(options=channel_options(self._settings.admission))
+        server.add_generic_rpc_handlers((self._handlers(),))
+        if self._proof.knows_all:
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+            names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, server)
+        if credentials is not None and self.operators is not None:
+            nodetriage_grpc.add_OperatorServicer_to_server(self.operators, server)  # type: ignore[no-untyped-call] # generated
+        try:
+            if credentials is None:
+                self.port = server.add_insecure_port(listen)
+            else:
+                self.port = server.add_secure_port(listen, credentials)
+        except RuntimeError as error:
+            raise ConfigError(f"controller.listen: cannot listen on {listen}: is another program there?") from error
+        await server.start()
+        self._server = server
+        for name in ("", SERVICE):
+            await self._health.set(name, health_protocol.HealthCheckResponse.SERVING)
+        log.info("listening", address=listen, port=self.port)
+
+    async def stop(self, grace_s: float = 2.0) -> None:
+        """Tells every agent to come back later, and ends. Does nothing where `start` did not succeed."""
+        if self._server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        for session in self._sessions.values():
+            session.end(Refused(grpc.StatusCode.UNAVAILABLE, "the controller is stopping"))
+        await self._server.stop(grace_s)
+
+    def connected(self) -> tuple[str, ...]:
+        """Nodes that have a stream now."""
+        return tuple(self._sessions)
+
+    async def command(
+        self, node: str, command: health_pb2.Command, timeout_s: float = 30.0
+    ) -> health_pb2.CommandResult:
+        """Sends a command to a node's agent and waits. Raises Refused (not connected) or TimeoutError."""
+        if (session := self._sessions.get(node)) is None:
+            raise Refused(grpc.StatusCode.UNAVAILABLE, f"{node}: its agent is not connected")
+        return await session.command(command, timeout_s)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        # Raw bytes in: what cannot be parsed is then ours to refuse and to log, rather than an INTERNAL error.
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Connect": grpc.stream_stream_rpc_method_handler(
+                    self._connect, response_serializer=health_pb2.ControllerMessage.SerializeToString
+                ),
+                "Watch": grpc.unary_stream_rpc_method_handler(
+                    self._watch, response_serializer=health_pb2.WatchedEvent.SerializeToString
+                ),
+            },
+        )
+
+    async def _connect(self, _: AsyncIterator[bytes], context: Context) -> None:
+        entered = False
+        try:
+            async with self.door.entered(context) as identity:
+                entered = True
+                await self._serve_agent(context, identity)
+            await asyncio.sleep(_CAUSE_S)
+        except (Refused, StoreError) as error:
+            if not entered:
+                await _listen_briefly(context)
+            await self._refuse(context, error)
+        except asyncio.CancelledError:
+            limit = core_message_bytes(self._settings.admission)
+            log.info("stream broken off", peer=context.peer(), by=f"the peer, or for a message over {limit} bytes")
+            raise
+
+    async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
+        try:
+            async with self.door.entered(context) as identity:
+                may_watch(identity)
+                admit_watch(request := _parse(health_pb2.WatchRequest, raw))
+                with self.door.until_no_longer_good(identity) as ended:
+                    async with contextlib.aclosing(until(ended, self._watched(request, context))) as found:
+                        async for event in found:
+                            yield event
+        except (Refused, StoreError) as error:
+            await self._refuse(context, error)
+
+    async def _watched(
+        self, request: health_pb2.WatchRequest, context: Context
+    ) -> AsyncGenerator[health_pb2.WatchedEvent, None]:
+        if self._watchers >= self._settings.admission.max_watchers:
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {self._watchers} watchers")
+        self._watchers += 1
+        try:
+            await _let_in(context)
+            async with contextlib.aclosing(watch(self._store, request)) as found:
+                async for event in found:
+                    yield event
+        finally:
+            self._watchers -= 1
+
+    async def _serve_agent(self, context: Context, identity: Identity) -> None:
+        if identity.answer:
+            await context.send_initial_metadata(identity.answer)
+        hello = await self._hello(context, identity)
+        now_us = _unix_us()
+        stored = await self._store.record_hello(
+            Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us
+        )
+        limits = self._settings.admission
+        bucket = Bucket(limits.events_per_s_per_node, limits.burst_events_per_node, time.monotonic())
+        session = Session(hello.node, hello.boot_id, context.peer(), bucket)
+        self._enter(session)
+        ending = self.door.guard(identity, session.end)
+        log.info(
+            "agent connected", node=hello.node, peer=session.peer, version=hello.agent_version, identity=identity.how
+        )
+        session.send(self._welcome(stored))
+        sender = asyncio.ensure_future(session.send_all(context))
+        tasks = [asyncio.ensure_future(self._take(session, context)), asyncio.ensure_future(session.ended()), sender]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            ending()
+            self._leave(session)
+            # gRPC can send no status while a message is on its way, and a message cannot be taken back.
+            await asyncio.wait([sender], timeout=_LAST_WORDS_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hello(self, context: Context, identity: Identity) -> health_pb2.Hello:
+        limits = self._settings.admission
+        try:
+            async with asyncio.timeout(limits.hello_within_s):
+                message = await self._next(context)
+        except TimeoutError:
+            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {limits.hello_within_s:g} s") from None
+        if message is None or message.WhichOneof("body") != "hello":
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
+        admit_hello(message.hello, self._settings.version)
+        speaks_for(identity, message.hello.node)
+        if len(self._sessions) >= limits.max_agents and message.hello.node not in self._sessions:
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limits.max_agents} agents")
+        return message.hello
+
+    async def _take(self, session: Session, context: Context) -> None:
+        """Everything after the hello, until the agent closes its side."""
+        intake = Intake(session.node, self._store, self._settings.admission, session.send, session.end)
+        try:
+            while (message := await self._next(context)) is not None:
+                now_s, now_us = time.monotonic(), _unix_us()
+                body = message.WhichOneof("body")
+                self.freshness.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
+                if body == "events" and message.events.events:
+                    await intake.take(message.events, now_us)
+                    if wait_s := session.bucket.take(len(message.events.events), now_s):
+                        await asyncio.sleep(wait_s)
+                elif body == "result":
+                    session.answered(message.result)
+                elif body == "hello":
+                    raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
+                # Any other body is a newer agent's; what it means is lost on us and that is all.
+            await intake.settle()
+        finally:
+            intake.close()
+
+    def _welcome(self, stored: list[SeqRange]) -> health_pb2.ControllerMessage:
+        welcome = health_pb2.Welcome(
+            controller_version=self._settings.version,
+            heartbeat_every_ms=round(self._settings.heartbeat_every_s * 1000),
+            stored=wire(stored),
+        )
+        return health_pb2.ControllerMessage(welcome=welcome)
+
+    async def _next(self, context: Context) -> health_pb2.AgentMessage | None:
+        raw = await context.read()
+        if raw is grpc.aio.EOF:
+            return None
+        if len(raw) > (limit := self._settings.admission.max_message_bytes):
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {len(raw)} bytes; at most {limit}")
+        return _parse(health_pb2.AgentMessage, raw)
+
+    async def _refuse(self, context: Context, error: Refused | StoreError) -> None:
+        if isinstance(error, StoreError):
+            error = Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}")
+        self.door.refusals.tell(context.peer(), error.code.name, error.reason)
+        await context.abort(error.code, error.reason)
+
+    def _enter(self, session: Session) -> None:
+        if older := self._sessions.get(session.node):
+            log.warning("stream replaced by a newer one", node=session.node, old=older.peer, new=session.peer)
+            older.end(Refused(grpc.StatusCode.ABORTED, f"{session.node}: a newer stream came from {session.peer}"))
+        self._sessions[session.node] = session
+        self.freshness.hear(session.node, time.monotonic(), _unix_us())
+
+    def _leave(self, session: Session) -> None:
+        session.close()
+        if self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+            log.info("agent disconnected", node=session.node, peer=session.peer)
+
+
+async def _let_in(context: Context) -> None:
+    """Tells a follower that it was let in, before there is news.
+
+    Is done whole even if cancelled: core takes metadata once, and grpc.aio would send them again with the status.
+    """
+    sending = asyncio.ensure_future(context.send_initial_metadata(()))
+    try:
+        await asyncio.shield(sending)
+    finally:
+        await asyncio.wait([sending])
+
+
+async def _listen_briefly(context: Context) -> None:
+    """grpc.aio tells a client that is refused while it writes of an internal error, not of our reason."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_FIRST_WORDS_S):
+            await context.read()
+
+
+def _parse(kind: type[M], raw: bytes) -> M:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise Refused(
+            grpc.StatusCode.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.full_name}: {len(raw)} bytes"
+        ) from None
+
+
+def _unix_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,61 @@
+"""One agent's stream: what goes down to it, and the commands that wait for its answer."""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from nodetriage.controller.rpc.admission import Bucket, Refused
+from nodetriage.v1 import health_pb2
+
+
+class Session:
+    """The state of one stream, owned by the event loop. A node has at most one; a newer one ends the older."""
+
+    def __init__(self, node: str, boot_id: str, peer: str, bucket: Bucket) -> None:
+        self.node, self.boot_id, self.peer, self.bucket = node, boot_id, peer, bucket
+        self._outbox: asyncio.Queue[health_pb2.ControllerMessage | None] = asyncio.Queue()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commands: dict[str, asyncio.Future[health_pb2.CommandResult]] = {}
+
+    def send(self, message: health_pb2.ControllerMessage) -> None:
+        self._outbox.put_nowait(message)
+
+    def end(self, why: Refused) -> None:
+        """Makes `ended` raise `why`, and with it the stream."""
+        if not self._ended.done():
+            self._ended.set_exception(why)
+
+    async def ended(self) -> None:
+        """Returns never; raises the reason that `end` was given."""
+        await self._ended
+
+    async def send_all(self, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+        """Writes what comes into the outbox, until `close`: the only writer of the stream."""
+        while (message := await self._outbox.get()) is not None:
+            await context.write(message)
+
+    async def command(self, command: health_pb2.Command, timeout_s: float) -> health_pb2.CommandResult:
+        """Sends a command and waits for its result. Raises TimeoutError, or Refused where the stream ends first."""
+        answer: asyncio.Future[health_pb2.CommandResult] = asyncio.get_running_loop().create_future()
+        self._commands[command.id] = answer
+        self.send(health_pb2.ControllerMessage(command=command))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        finally:
+            del self._commands[command.id]
+
+    def answered(self, result: health_pb2.CommandResult) -> None:
+        """A result nobody waits for any more is dropped: the command's effect shows in the events."""
+        if (answer := self._commands.get(result.id)) and not answer.done():
+            answer.set_result(result)
+
+    def close(self) -> None:
+        """Called once, when no more is taken from the stream. What is in the outbox still goes out."""
+        self._outbox.put_nowait(None)
+        if not self._ended.cancel() and not self._ended.cancelled():
+            self._ended.exception()  # heard or not, it is dealt with
+        for answer in self._commands.values():
+            if not answer.done():
+                answer.set_exception(Refused(grpc.StatusCode.UNAVAILABLE, f"{self.node}: its stream ended"))

@@ -1,0 +1,1 @@
+"""Slurm through its commands and its REST daemon."""

@@ -1,0 +1,1 @@
+"""The database: events before their acks, intents before their acts."""

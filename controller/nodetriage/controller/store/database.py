@@ -1,0 +1,118 @@
+"""Opens the database: SQLite in one file by default, PostgreSQL by URL."""
+
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from nodetriage.checks.model.settings import ConfigError
+from nodetriage.controller.store import schema
+
+
+class NoDatabase(Exception):
+    """There is nothing to read yet; the text says where it was looked for."""
+
+
+class WrongRevision(ConfigError):
+    """The tables are not those that this controller knows; the text says what to run."""
+
+
+class StoreError(Exception):
+    """Nothing was written; the text is the database's own reason. The caller may try again."""
+
+
+def sqlite_url(state_dir: Path) -> str:
+    """Where the history lives when no database is configured."""
+    return f"sqlite:///{state_dir.absolute() / 'history.sqlite'}"
+
+
+def open_database(url: str, *, read_only: bool = False) -> Engine:
+    """An engine for `url`. Connects to nothing yet, except that a SQLite file opened to read must be there.
+
+    Raises ConfigError where the URL cannot be used, NoDatabase where `read_only` finds no file.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise ConfigError(f"database: expected sqlite:///FILE or postgresql://HOST/NAME, got {url!r}") from error
+    kind = parsed.get_backend_name()
+    if kind == "sqlite" and parsed.database not in (None, "", ":memory:"):
+        return _open_sqlite(parsed, read_only)
+    if kind == "postgresql":
+        options = "-c default_transaction_read_only=on" if read_only else ""
+        return create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 10, "options": options, "application_name": "nodetriage"},
+        )
+    raise ConfigError(
+        "database: expected sqlite:///FILE or postgresql://HOST/NAME, got "
+        f"{parsed.render_as_string(hide_password=True)!r}"
+    )
+
+
+def _open_sqlite(url: URL, read_only: bool) -> Engine:
+    path = Path(url.database or "")
+    if read_only and not path.exists():
+        raise NoDatabase(f"{path}: no database yet; has a controller run with this state_dir?")
+    if read_only:
+        url = url.set(database=f"file:{path.absolute()}", query={"mode": "ro", "uri": "true"})
+    engine = create_engine(url)
+    event.listen(engine, "connect", _tune_reader if read_only else _tune_writer)
+    return engine
+
+
+def _tune_reader(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    connection.execute("PRAGMA busy_timeout = 5000")
+
+
+def _tune_writer(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    # FULL: in WAL mode each commit is then on the disk before it returns, and an ack means just that.
+    for pragma in ("busy_timeout = 5000", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def create_tables(engine: Engine) -> None:
+    """Makes the tables in an empty database; leaves one of this very revision as it is.
+
+    Raises WrongRevision where the database is older or newer, SQLAlchemyError where it cannot be reached or written.
+    """
+    with engine.begin() as connection:
+        found = revision(connection)
+        if found == schema.REVISION:
+            return
+        if found or has_tables(connection):
+            raise WrongRevision(_not_ours(engine, found))
+        schema.metadata.create_all(connection)
+        # The revisions one after the other lead to the same (a test compares them); this is quicker.
+        schema.alembic_version.create(connection, checkfirst=True)
+        connection.execute(schema.alembic_version.insert().values(version_num=schema.REVISION))
+
+
+def revision(connection: Connection) -> str:
+    """Which revision the tables are at; "" where there are none, or were none by a revision."""
+    if not inspect(connection).has_table(schema.alembic_version.name):
+        return ""
+    return str(connection.scalar(select(schema.alembic_version.c.version_num)) or "")
+
+
+def _not_ours(engine: Engine, found: str) -> str:
+    where = engine.url.render_as_string(hide_password=True)
+    is_at = f"at revision {found}" if found else "at no revision"
+    return (
+        f"{where}: the tables are {is_at}, this controller needs {schema.REVISION}: run `nodetriagectl database "
+        "upgrade` where they are older; where they are newer, this nodetriage is too old for them"
+    )
+
+
+def has_tables(connection: Connection) -> bool:
+    """Whether a controller has ever opened this database."""
+    return inspect(connection).has_table(schema.events.name)
+
+
+def reason_of(error: SQLAlchemyError) -> str:
+    """The database's own words on one line, without the statement and its values."""
+    text = str(getattr(error, "orig", None) or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,110 @@
+"""The fleet as it stands, from the store: what an operator's first look wants to know. Queries and frozen values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from nodetriage.controller.store import history
+from nodetriage.controller.store.history import NodeRow, StoredEvent
+from nodetriage.controller.store.schema import actions, node_states, transitions
+from nodetriage.v1 import health_pb2
+
+NEVER_RAN = 0xFFFFFFFF  # CheckState.age_ms
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node: what it is, what the controller thinks of it, what is wrong with it."""
+
+    row: NodeRow
+    state: str  # "" where the brain has not met it yet
+    since_us: int
+    drain: str
+    theirs: bool
+    held_why: str
+    incident: str
+    findings: tuple[StoredEvent, ...]  # open ones, worst first
+
+
+def node_views(connection: Connection, names: Sequence[str] = ()) -> list[NodeView]:
+    """All nodes, or those of `names`, by name."""
+    query = select(node_states)
+    states = {
+        row.node: row for row in connection.execute(query.where(node_states.c.node.in_(names)) if names else query)
+    }
+    findings: dict[str, list[StoredEvent]] = {}
+    for finding in history.open_findings(connection, names):
+        findings.setdefault(finding.node, []).append(finding)
+    return [
+        _view(row, states.get(row.node), findings.get(row.node, ())) for row in history.all_nodes(connection, names)
+    ]
+
+
+def _view(row: NodeRow, state: Row[Any] | None, findings: Sequence[StoredEvent]) -> NodeView:
+    if state is None:
+        return NodeView(row, "", 0, "", False, "", "", tuple(findings))
+    return NodeView(
+        row,
+        state.state,
+        state.since_us,
+        state.drain,
+        bool(state.theirs),
+        state.held_why,
+        state.incident,
+        tuple(findings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """One check of a node, as last told. `ran_us` is None where it never ran, or where no heartbeat told of it."""
+
+    check: str
+    outcome: int  # nodetriage.v1.Outcome
+    ran_us: int | None
+    since_us: int | None  # of the outcome; None where no event told of it
+
+
+def check_views(row: NodeRow, outcomes: Sequence[StoredEvent]) -> list[CheckView]:
+    """All checks of a node's present boot, by name: from its last heartbeat, and the events after its last change."""
+    beat = health_pb2.Heartbeat.FromString(row.heartbeat or b"")
+    views = {o.event.check: CheckView(o.event.check, o.event.outcome, None, o.event.at_unix_us) for o in outcomes}
+    if beat.boot_id == row.boot_id:
+        for told in beat.checks:
+            ran_us = None if told.age_ms == NEVER_RAN else (row.heartbeat_us or 0) - told.age_ms * 1000
+            known = views.get(told.check)
+            since_us = known.since_us if known and known.outcome == told.outcome else None
+            views[told.check] = CheckView(told.check, told.outcome, ran_us, since_us)
+    return [views[name] for name in sorted(views)]
+
+
+def newest_actions(connection: Connection, node: str, only_open: bool, limit: int) -> list[dict[str, Any]]:
+    """The last `limit` decisions, oldest of them first; of one node unless `node` is "". Columns of the table."""
+    query = select(actions).order_by(actions.c.decided_us.desc(), actions.c.id.desc()).limit(limit)
+    if node:
+        query = query.where(actions.c.node == node)
+    if only_open:
+        query = query.where(actions.c.status.in_(("pending", "started")))
+    return [dict(row) for row in reversed(connection.execute(query).mappings().all())]
+
+
+def newest_transitions(connection: Connection, node: str, limit: int) -> list[dict[str, Any]]:
+    """The last `limit` changes of a node's state, oldest of them first. Columns of the table."""
+    query = select(transitions).where(transitions.c.node == node).order_by(transitions.c.id.desc()).limit(limit)
+    return [dict(row) for row in reversed(connection.execute(query).mappings().all())]
+
+
+def shadow_actions(connection: Connection, since_us: int) -> list[dict[str, Any]]:
+    """What was kept from being done, by action, fault and severity: how often, on how many nodes, when last."""
+    a = actions.c
+    grouped = (a.text, a.fault, a.severity)
+    query = (
+        select(*grouped, func.count(), func.count(a.node.distinct()), func.max(a.decided_us))
+        .where(a.kind == "shadow", a.decided_us >= since_us)
+        .group_by(*grouped)
+        .order_by(func.count().desc(), *grouped)
+    )
+    names = ("action", "fault", "severity", "times", "nodes", "last_us")
+    return [dict(zip(names, row, strict=True)) for row in connection.execute(query)]

@@ -1,0 +1,177 @@
+"""Incidents read from the history: queries over a connection, values out. incidents.py says what belongs together."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from nodetriage.analysis.taxonomy import taxonomy
+from nodetriage.checks.model import Severity
+from nodetriage.controller.policy.state import ActionKind, EventKind
+from nodetriage.controller.store import history, schema, state_store
+from nodetriage.controller.store.history import EventFilter, StoredEvent
+from nodetriage.controller.store.incidents import Deed, Drain, Incident, Sign, device_names, group, incident
+from nodetriage.controller.store.state_store import from_us, to_us
+from nodetriage.v1 import health_pb2
+
+MOST_EVENTS = 200_000
+_KINDS = {
+    health_pb2.EVENT_KIND_RAISED: EventKind.RAISED,
+    health_pb2.EVENT_KIND_CHANGED: EventKind.CHANGED,
+    health_pb2.EVENT_KIND_REPEATED: EventKind.REPEATED,
+    health_pb2.EVENT_KIND_CLEARED: EventKind.CLEARED,
+}
+
+
+def incidents(connection: Connection, since: datetime, node: str = "") -> list[Incident]:
+    """All that began since then, oldest first; of one node where it is named."""
+    signs = _signs(connection, since, node)
+    nodes = sorted({s.node for s in signs})
+    drains, deeds = _by_node(_drains(connection, since, node)), _by_node(_deeds(connection, since, node))
+    moved: dict[str, list[Any]] = {}
+    for transition in state_store.transitions_of(connection, nodes if len(nodes) < 500 else ()):
+        moved.setdefault(transition.node, []).append(transition)
+    known = taxonomy()
+    priority = {s.fault: (entry.symptom, entry.priority) for s in signs if (entry := known.of(s.fault))}
+    found = []
+    for signs_of in group(signs):
+        name = signs_of[0].node
+        mine = [t for t in moved.get(name, ()) if t.at >= signs_of[0].at - timedelta(minutes=1)]
+        found.append(incident(signs_of, drains.get(name, ()), deeds.get(name, ()), mine, priority))
+    found += [_of_fleet(d) for d in drains.get("", ())]
+    found += _planned(connection, since, node)
+    return sorted(found, key=lambda i: (i.began_at, i.node, i.id))
+
+
+def lines(connection: Connection, told: Incident) -> list[tuple[datetime, str]]:
+    """The story of one incident, in order: what was seen, decided, done, and what became of the node and its jobs."""
+    found = [(s.at, f"{s.kind}: {s.fault} on {s.part} ({s.check}, {s.severity.name.lower()})") for s in told.signs]
+    found += [(s.known_at, "known to the controller") for s in told.signs[:1]]
+    for deed in _deeds(connection, told.began_at - timedelta(minutes=1), told.node, told.id):
+        words = " ".join(filter(None, (str(deed.kind), deed.job and f"job {deed.job}", deed.text)))
+        found.append((deed.decided_at, f"decided: {words}"))
+        if deed.finished_at and deed.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW):
+            found.append((deed.finished_at, f"{deed.outcome or deed.status}: {words}"))
+    hits = select(schema.job_hits).where(schema.job_hits.c.incident == told.id)
+    for row in connection.execute(hits):
+        job = state_store.job_of(row.document)
+        about = (
+            f"job {job.job} of {job.user}: {job.state}, {job.node_count} nodes, {job.gpus} GPUs, QOS {job.qos or '-'}"
+        )
+        found.append((from_us(row.at_us), f"{about}, restarts {job.restarts}"))
+    until = (told.ended_at or datetime.max.replace(tzinfo=told.began_at.tzinfo)) + timedelta(0)
+    if told.kind == "fault":
+        for t in state_store.transitions_of(connection, [told.node]):
+            if told.began_at - timedelta(minutes=1) <= t.at <= until:
+                found.append((t.at, f"{t.before or 'new'} -> {t.after} ({t.cause}; {t.actor})"))
+    return sorted(found, key=lambda line: line[0])
+
+
+def _signs(connection: Connection, since: datetime, node: str) -> list[Sign]:
+    wanted = EventFilter(nodes=(node,) if node else (), since_us=to_us(since))
+    found: list[Sign] = []
+    while page := history.events_after(connection, wanted, 5000):
+        found += [_sign(stored) for stored in page if stored.event.kind in _KINDS and stored.event.fault]
+        if len(found) > MOST_EVENTS:
+            raise LookupError(f"more than {MOST_EVENTS} events: look at a shorter time, or at one node")
+        wanted = EventFilter(nodes=wanted.nodes, since_us=wanted.since_us, after=page[-1].cursor)
+    return found
+
+
+def _sign(stored: StoredEvent) -> Sign:
+    event = stored.event
+    texts = [value.text for value in event.evidence.values() if value.text]
+    return Sign(
+        cursor=stored.cursor,
+        node=stored.node,
+        at=from_us(event.at_unix_us),
+        known_at=from_us(stored.received_us),
+        kind=_KINDS[event.kind],
+        check=event.check,
+        part=event.part,
+        fault=event.fault,
+        severity=Severity(min(max(event.severity, Severity.INFO), Severity.HIGH)),
+        names=device_names(event.part, texts),
+    )
+
+
+def _drains(connection: Connection, since: datetime, node: str) -> list[Drain]:
+    i = schema.incidents.c
+    query = select(schema.incidents).where(i.opened_us >= to_us(since)).order_by(i.opened_us)
+    rows = connection.execute(query.where(i.node == node) if node else query)
+    return [
+        Drain(
+            row.incident,
+            row.node,
+            tuple(row.causes.split(",")),
+            row.part,
+            from_us(row.opened_us),
+            _time(row.drained_us),
+            _time(row.closed_us),
+        )
+        for row in rows
+    ]
+
+
+def _deeds(connection: Connection, since: datetime, node: str, of: str = "") -> list[Deed]:
+    a = schema.actions.c
+    query = select(schema.actions).where(a.decided_us >= to_us(since)).order_by(a.decided_us, a.id)
+    if of:
+        query = query.where(a.incident == of)
+    elif node:
+        query = query.where(a.node == node)
+    return [_deed(row) for row in connection.execute(query)]
+
+
+def _deed(row: Row[Any]) -> Deed:
+    times = (from_us(row.decided_us), _time(row.finished_us))
+    text = row.text or row.detail
+    kind = ActionKind(row.kind)
+    return Deed(row.id, kind, row.node, row.incident, row.job, row.status, row.outcome, text, *times)
+
+
+def _of_fleet(drain: Drain) -> Incident:
+    return Incident(
+        drain.incident,
+        "fleet",
+        "",
+        drain.causes[0],
+        drain.part,
+        Severity.HIGH,
+        drain.causes,
+        drain.opened_at,
+        drain.closed_at,
+    )
+
+
+def _planned(connection: Connection, since: datetime, node: str) -> list[Incident]:
+    m = schema.maintenance.c
+    query = select(schema.maintenance).where(m.since_us >= to_us(since))
+    rows = connection.execute(query.where(m.node == node) if node else query)
+    return [
+        Incident(
+            f"m{row.since_us}-{row.node}",
+            "planned",
+            row.node,
+            "maintenance",
+            f"{row.actor}: {row.reason}",
+            Severity.INFO,
+            (),
+            from_us(row.since_us),
+            _time(row.until_us),
+            by_hand=True,
+        )
+        for row in rows
+    ]
+
+
+def _by_node(found: Sequence[Any]) -> dict[str, list[Any]]:
+    by_node: dict[str, list[Any]] = {}
+    for one in found:
+        by_node.setdefault(one.node, []).append(one)
+    return by_node
+
+
+def _time(at_us: int | None) -> datetime | None:
+    return None if at_us is None else from_us(at_us)

@@ -1,0 +1,296 @@
+"""What the brain remembers and has asked for, in the database. One `save` is one transaction: all of a step or none.
+
+Functions over a connection; who opens and commits it is the caller's (`Store.write`, `Store.read`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Table, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller.policy import unit_of_work
+from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, ReservationFact
+from nodetriage.controller.policy.state import (
+    Action,
+    ActionDone,
+    ActionKind,
+    ActionOutcome,
+    FleetState,
+    JobFacts,
+    NodeFacts,
+    NodeState,
+    Step,
+    Transition,
+)
+from nodetriage.controller.scheduler import JobView
+from nodetriage.controller.store import schema
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What of FleetState belongs to no node or job."""
+
+    incidents: int
+    admitted: tuple[datetime, ...]
+    sizes: Mapping[str, int]
+    breaker: BreakerFacts = field(default_factory=BreakerFacts)
+    fleet_incidents: tuple[FleetIncident, ...] = ()
+    reservations: tuple[ReservationFact, ...] = ()
+    versions: Mapping[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An action that is still to be done. `in_doubt`: it was begun, and how that ended is not known."""
+
+    action: Action
+    attempts: int
+    in_doubt: bool
+
+
+def to_us(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(at_us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=at_us)
+
+
+def load(connection: Connection) -> FleetState:
+    """The state after the last step that was saved. Raises msgspec.DecodeError where the rows make no sense."""
+    row = connection.execute(select(schema.brain)).one_or_none()
+    if row is None:
+        return FleetState()
+    rest = msgspec.json.decode(row.document, type=_Rest)
+    documents = connection.execute(select(schema.node_states.c.document)).scalars()
+    nodes = {n.node: n for n in (msgspec.json.decode(d, type=NodeFacts) for d in documents)}
+    jobs = connection.execute(select(schema.job_states.c.document)).scalars()
+    return FleetState(
+        cursor=row.cursor,
+        incidents=rest.incidents,
+        nodes=nodes,
+        jobs={j.job: j for j in (msgspec.json.decode(d, type=JobFacts) for d in jobs)},
+        admitted=rest.admitted,
+        sizes=rest.sizes,
+        breaker=rest.breaker,
+        fleet_incidents=rest.fleet_incidents,
+        reservations=rest.reservations,
+        versions=rest.versions,
+        showing=unit_of_work.showing(nodes.values()),
+    )
+
+
+def save(connection: Connection, before: FleetState, step: Step, now: datetime) -> None:
+    """Writes what a step changed: memory and cursor, transitions, incidents, actions."""
+    after = step.state
+    for name, node in after.nodes.items():
+        if before.nodes.get(name) is not node:
+            _upsert(connection, schema.node_states, _node_row(node))
+            _save_incident(connection, before.nodes.get(name), node, now)
+            _save_maintenance(connection, before.nodes.get(name), node, now)
+    for name, job in after.jobs.items():
+        if before.jobs.get(name) is not job:
+            _upsert(connection, schema.job_states, {"job": name, "document": msgspec.json.encode(job)})
+    for name in before.jobs.keys() - after.jobs.keys():
+        connection.execute(schema.job_states.delete().where(schema.job_states.c.job == name))
+    if step.transitions:
+        connection.execute(schema.transitions.insert(), [_transition_row(t) for t in step.transitions])
+    for action in step.actions:
+        statement = _insert(connection, schema.actions).values(_action_row(action, now))
+        connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
+    if after.fleet_incidents is not before.fleet_incidents:
+        _save_fleet_incidents(connection, before, after, now)
+    rest = _Rest(**{f.name: getattr(after, f.name) for f in fields(_Rest)})
+    _upsert(connection, schema.brain, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
+
+
+def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]:
+    """What is to be done now: drains first, then by severity, then in the order in which it was decided."""
+    a = schema.actions.c
+    query = select(schema.actions).where(a.status.in_(("pending", "started")), a.next_try_us <= to_us(now))
+    rows = sorted(
+        connection.execute(query), key=lambda r: (r.kind != ActionKind.DRAIN, -r.severity, r.decided_us, r.id)
+    )
+    return [Intent(_action(row), row.attempts, row.status == "started") for row in rows[:limit]]
+
+
+def start(connection: Connection, action: Action, now: datetime) -> None:
+    """Says, before it is tried, that it is being tried."""
+    a = schema.actions.c
+    values = {"status": "started", "attempts": a.attempts + 1, "started_us": to_us(now)}
+    connection.execute(update(schema.actions).where(a.id == action.id).values(values))
+
+
+def put_off(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
+    """It is not its time; that is no try."""
+    values = {"detail": why[:500], "next_try_us": to_us(next_try)}
+    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
+
+
+def retry(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
+    """It was not done, and will be tried again."""
+    values = {"status": "pending", "detail": why[:500], "next_try_us": to_us(next_try)}
+    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
+
+
+def finish(connection: Connection, done: ActionDone, now: datetime) -> None:
+    """It is over; belongs into the transaction of the step that ActionDone leads to."""
+    status = "cancelled" if done.outcome is ActionOutcome.CANCELLED else "done"
+    values = {"status": status, "outcome": done.outcome, "detail": done.text[:500], "finished_us": to_us(now)}
+    connection.execute(update(schema.actions).where(schema.actions.c.id == done.action.id).values(values))
+    keep_jobs(connection, done.action.incident, done.action.node, done.jobs, now)
+
+
+def keep_jobs(connection: Connection, incident: str, node: str, jobs: Iterable[JobView], now: datetime) -> None:
+    """What a node's jobs were when something happened: `incident`, or "event-CURSOR" for an event alone."""
+    for job in jobs:
+        row = {
+            "incident": incident,
+            "job": job.job,
+            "restarts": job.restarts,
+            "node": node,
+            "at_us": to_us(now),
+            "document": msgspec.json.encode(job),
+        }
+        statement = _insert(connection, schema.job_hits).values(row)
+        connection.execute(statement.on_conflict_do_nothing(index_elements=["incident", "job", "restarts"]))
+
+
+def job_of(document: bytes) -> JobView:
+    """A job as `job_hits` keeps it."""
+    return msgspec.json.decode(document, type=JobView)
+
+
+def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Both have ON CONFLICT; the SQL standard has not."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _upsert(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
+    key = [column.name for column in table.primary_key]
+    statement = _insert(connection, table).values(row)
+    changed = {name: statement.excluded[name] for name in row if name not in key}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))
+
+
+def _node_row(node: NodeFacts) -> Mapping[str, Any]:
+    drain = node.drain
+    return {
+        "node": node.node,
+        "state": node.state,
+        "since_us": to_us(node.since),
+        "drain": drain.status if drain else "",
+        "theirs": int(drain is not None and drain.theirs),
+        "held_why": drain.held_why if drain else "",
+        "incident": drain.incident if drain else "",
+        "document": msgspec.json.encode(node),
+    }
+
+
+def _save_incident(connection: Connection, before: NodeFacts | None, after: NodeFacts, now: datetime) -> None:
+    old, new = before.drain if before else None, after.drain
+    if old is not None and (new is None or new.incident != old.incident):
+        closed = update(schema.incidents).where(schema.incidents.c.incident == old.incident)
+        connection.execute(closed.values(closed_us=to_us(now)))
+    if new is None or new == old:
+        return
+    row = {
+        "incident": new.incident,
+        "node": after.node,
+        "fault": new.fault,
+        "part": new.part,
+        "severity": int(new.severity),
+        "causes": ",".join(new.causes),
+        "opened_us": to_us(new.wanted_at),
+        "drained_us": to_us(new.done_at) if new.done_at else None,
+    }
+    _upsert(connection, schema.incidents, row)
+
+
+def _save_maintenance(connection: Connection, before: NodeFacts | None, after: NodeFacts, now: datetime) -> None:
+    old, new = before.maintenance if before else None, after.maintenance
+    if old == new:
+        return
+    m = schema.maintenance
+    if old is not None:
+        ended = update(m).where(m.c.node == after.node, m.c.since_us == to_us(old.since))
+        connection.execute(ended.values(until_us=to_us(now)))
+    if new is not None:
+        row = {"node": after.node, "since_us": to_us(new.since), "until_us": None}
+        _upsert(connection, m, {**row, "actor": new.actor, "reason": new.reason, "source": new.source})
+
+
+def _save_fleet_incidents(connection: Connection, before: FleetState, after: FleetState, now: datetime) -> None:
+    """They are incidents of no node; `part` says what is shared."""
+    for gone in {i.id for i in before.fleet_incidents} - {i.id for i in after.fleet_incidents}:
+        closed = update(schema.incidents).where(schema.incidents.c.incident == gone)
+        connection.execute(closed.values(closed_us=to_us(now)))
+    for incident in after.fleet_incidents:
+        if incident in before.fleet_incidents:
+            continue
+        row = {
+            "incident": incident.id,
+            "node": "",
+            "fault": incident.fault,
+            "part": incident.shared or incident.place,
+            "severity": 0,
+            "causes": incident.fault,
+            "opened_us": to_us(incident.opened_at),
+            "drained_us": None,
+        }
+        _upsert(connection, schema.incidents, row)
+
+
+def _transition_row(transition: Transition) -> Mapping[str, Any]:
+    return {
+        "node": transition.node,
+        "before": transition.before or "",
+        "after": transition.after,
+        "cause": transition.cause,
+        "actor": transition.actor,
+        "at_us": to_us(transition.at),
+    }
+
+
+def _action_row(action: Action, now: datetime) -> Mapping[str, Any]:
+    # What is only said is done by being written down.
+    status = {ActionKind.SHADOW: "shadow", ActionKind.NOTIFY: "done"}.get(action.kind, "pending")
+    values = {name: getattr(action, name) for name in action.__slots__}
+    values |= {"severity": int(action.severity), "hold": int(action.hold)}
+    at = to_us(now)
+    over = at if status != "pending" else None
+    kept = {"status": status, "outcome": "", "detail": "", "attempts": 0, "next_try_us": 0}
+    return {**values, **kept, "decided_us": at, "finished_us": over}
+
+
+def _action(row: Any) -> Action:
+    values = {name: getattr(row, name) for name in Action.__slots__}
+    values |= {"kind": ActionKind(row.kind), "severity": Severity(row.severity), "hold": bool(row.hold)}
+    return Action(**values)
+
+
+def transitions_of(connection: Connection, nodes: Sequence[str] = ()) -> list[Transition]:
+    """Every change of state, oldest first."""
+    t = schema.transitions
+    query = select(t).order_by(t.c.id)
+    if nodes:
+        query = query.where(t.c.node.in_(nodes))
+    rows = connection.execute(query)
+    return [
+        Transition(
+            node=row.node,
+            before=NodeState(row.before) if row.before else None,
+            after=NodeState(row.after),
+            cause=row.cause,
+            actor=row.actor,
+            at=from_us(row.at_us),
+        )
+        for row in rows
+    ]

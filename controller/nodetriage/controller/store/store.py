@@ -1,0 +1,235 @@
+"""The store: one thread writes, many callers wait, and each is answered after the commit that holds its rows.
+
+Callers that arrive while a commit is under way share the next one (group commit), so the price of a disk flush is
+paid per group and not per caller. Reads run on threads of their own, never behind a write.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
+
+from nodetriage.controller.rpc.last_seen import Heard
+from nodetriage.controller.store import history, mappers
+from nodetriage.controller.store.database import StoreError, create_tables, reason_of
+from nodetriage.controller.store.history import SeqRange
+from nodetriage.controller.store.mappers import Hello
+from nodetriage.v1 import health_pb2
+
+T = TypeVar("T")
+
+URGENT_GROUP_ROWS = 250  # with what shares the commit of an urgent job: a small one is a quick one
+
+__all__ = ["Store", "StoreError"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Either rows for one of the bulk statements, or `work` with a transaction to itself."""
+
+    done: "asyncio.Future[Any]"
+    statement: str = ""
+    values: Sequence[mappers.Row] = ()
+    work: Callable[[Connection], Any] | None = None
+    urgent: bool = False
+
+
+class _Jobs:
+    """What waits for the writer's thread: urgent jobs first, else in the order of their coming."""
+
+    def __init__(self) -> None:
+        self._urgent: deque[_Job] = deque()
+        self._others: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, job: _Job) -> None:
+        with self._changed:
+            (self._urgent if job.urgent else self._others).append(job)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """What is there is still given out."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def take(self, max_rows: int) -> list[_Job]:
+        """Waits for work; at most `max_rows` unless one job alone has more. Empty after the last one."""
+        group: list[_Job] = []
+        count = 0
+        with self._changed:
+            while not (self._urgent or self._others or self._closed):
+                self._changed.wait()
+            limit = min(max_rows, URGENT_GROUP_ROWS) if self._urgent else max_rows
+            while (waiting := self._urgent or self._others) and count < limit:
+                group.append(waiting.popleft())
+                count += len(group[-1].values) or 1
+        return group
+
+
+class Store:
+    """All writing and reading of the history. Use it within one event loop, after `open` and until `close`."""
+
+    def __init__(self, engine: Engine, *, max_waiting: int = 512, max_group_rows: int = 5_000) -> None:
+        self._engine = engine
+        self._max_group_rows = max_group_rows
+        self._places = asyncio.Semaphore(max_waiting)
+        self._jobs = _Jobs()
+        self._writer = threading.Thread(target=self._write_until_closed, name="store-writer", daemon=True)
+        self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="store-reader")
+        self._grown = asyncio.Event()
+        self._listeners: list[Callable[[int], None]] = []
+        self._closed = False
+        self.newest_id = 0  # cursor of the last event on disk
+        self.fence: Callable[[Connection], None] | None = None  # begins each transaction; raises where we may not write
+
+    async def open(self) -> None:
+        """Makes missing tables and starts the writer. Raises StoreError where the database cannot be used."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._loop.run_in_executor(self._readers, create_tables, self._engine)
+            self.newest_id = await self.read(history.newest_cursor)
+        except SQLAlchemyError as error:
+            self._readers.shutdown(wait=False)
+            raise StoreError(reason_of(error)) from error
+        self._writer.start()
+
+    async def close(self) -> None:
+        """Writes what waits, then lets the database go."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.close()
+        if self._writer.ident is not None:
+            await asyncio.to_thread(self._writer.join)
+        self._readers.shutdown(wait=True)
+        self._engine.dispose()
+
+    async def record(
+        self, node: str, batch: Sequence[health_pb2.Event], received_us: int, *, urgent: bool = False
+    ) -> list[SeqRange]:
+        """Stores a node's events and returns the ranges that are now on disk: all of them, new or known.
+
+        `urgent` ones wait for the commit that is under way and for no other. The node must have said hello
+        (`record_hello`) first. Raises StoreError; then none of them counts.
+        """
+        await self._insert("events", [mappers.event_row(node, event, received_us) for event in batch], urgent)
+        return mappers.ranges_of(batch)
+
+    async def record_hello(self, hello: Hello, at_us: int) -> list[SeqRange]:
+        """Notes a node as it describes itself; returns what is stored of its present boot. Raises StoreError."""
+        await self._insert("hello", [mappers.node_row(hello, at_us)])
+        return await self.read(lambda c: history.stored_ranges(c, hello.node, hello.boot_id))
+
+    async def record_seen(self, heard: Sequence[Heard]) -> None:
+        """Moves `last_seen_us` of many nodes forward, and keeps their heartbeats. Raises StoreError."""
+        await self._insert("seen", [mappers.seen_row(one) for one in heard])
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work` on the writer's thread in a transaction of its own; returns after its commit.
+
+        Raises StoreError where the database refuses; other exceptions of `work` come through after a rollback.
+        """
+        return await self._enqueue(lambda done: _Job(done, work=work))  # type: ignore[no-any-return]
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work` on a reader's thread. Raises StoreError where the database refuses."""
+
+        def call() -> T:
+            with self._engine.connect() as connection:
+                return work(connection)
+
+        try:
+            return await self._loop.run_in_executor(self._readers, call)
+        except SQLAlchemyError as error:
+            raise StoreError(reason_of(error)) from error
+
+    def on_events(self, listener: Callable[[int], None]) -> None:
+        """Calls `listener` with the newest cursor, on the event loop, after each commit that added events."""
+        self._listeners.append(listener)
+
+    async def beyond(self, cursor: int) -> int:
+        """Waits until there is an event after `cursor`; returns the newest one's."""
+        while self.newest_id <= cursor:
+            await self._grown.wait()
+        return self.newest_id
+
+    async def _insert(self, statement: str, values: Sequence[mappers.Row], urgent: bool = False) -> None:
+        if values:
+            await self._enqueue(lambda done: _Job(done, statement, values, urgent=urgent), urgent)
+
+    async def _enqueue(self, make: Callable[["asyncio.Future[Any]"], _Job], urgent: bool = False) -> Any:
+        # First come, first served; a caller holds one place, so none can crowd out others. Urgent ones are few.
+        async with contextlib.nullcontext() if urgent else self._places:
+            if self._closed:
+                raise StoreError("the store is closed")
+            done: asyncio.Future[Any] = self._loop.create_future()
+            self._jobs.put(make(done))
+            return await done
+
+    # Below: the writer's thread.
+
+    def _write_until_closed(self) -> None:
+        while group := self._jobs.take(self._max_group_rows):
+            bulk = [job for job in group if job.work is None]
+            answers = self._write_bulk(bulk) if bulk else []
+            for job in group:
+                if job.work is not None:
+                    answers.append((job, *self._attempt(job.work)))
+            newest = self._newest_after(group, answers)
+            self._loop.call_soon_threadsafe(self._answer, answers, newest)
+
+    def _write_bulk(self, bulk: list[_Job]) -> list[tuple[_Job, Any, Exception | None]]:
+        _, error = self._attempt(lambda connection: self._execute(connection, bulk))
+        if isinstance(error, (IntegrityError, DataError)) and len(bulk) > 1:
+            # One caller's rows are wrong: each on its own, so that only that one is refused.
+            return [answer for job in bulk for answer in self._write_bulk([job])]
+        return [(job, None, error) for job in bulk]
+
+    def _execute(self, connection: Connection, bulk: list[_Job]) -> None:
+        for name, statement in mappers.statements(self._engine.dialect.name).items():
+            values = [row for job in bulk if job.statement == name for row in job.values]
+            if values:
+                connection.execute(statement, values)
+
+    def _attempt(self, work: Callable[[Connection], Any]) -> tuple[Any, Exception | None]:
+        try:
+            with self._engine.begin() as connection:
+                if self.fence is not None:
+                    self.fence(connection)
+                return work(connection), None
+        except Exception as error:  # noqa: BLE001 the writer's boundary: the caller gets it, the thread goes on
+            return None, error
+
+    def _newest_after(self, group: list[_Job], answers: list[tuple[_Job, Any, Exception | None]]) -> int:
+        if not any(job.statement == "events" or job.work for job, _, error in answers if error is None):
+            return self.newest_id
+        newest, error = self._attempt(history.newest_cursor)
+        return self.newest_id if error else int(newest)
+
+    # Below: the event loop again.
+
+    def _answer(self, answers: list[tuple[_Job, Any, Exception | None]], newest: int) -> None:
+        for job, value, error in answers:
+            if job.done.done():
+                continue  # its caller went away; the rows are stored all the same
+            if isinstance(error, SQLAlchemyError):
+                error = StoreError(reason_of(error))
+            if error is not None:
+                job.done.set_exception(error)
+            else:
+                job.done.set_result(value)
+        if newest > self.newest_id:
+            self.newest_id = newest
+            self._grown.set()
+            self._grown = asyncio.Event()
+            for listener in self._listeners:
+                listener(newest)
