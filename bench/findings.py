@@ -15,8 +15,10 @@ from pathlib import Path
 
 import polars as pl
 
-from nodetriage.analysis import attribution, history, lemon_score, lemon_signals, lemons, simulate, study, tables
-from nodetriage.analysis.attribution import INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL
+from nodetriage.analysis import simulate, tables
+from nodetriage.analysis.history import attribution, history, study
+from nodetriage.analysis.history.attribution import INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL
+from nodetriage.analysis.lemons import detector, score, signals
 
 FLEET = simulate.Fleet(nodes=1000, days=90, jobs=200_000)
 
@@ -33,7 +35,7 @@ class Counts:
     blamed_right: int  # to the one that was at fault
     flagged: int
     flagged_right: int
-    lemons: int
+    detector: int
     nodes: int
 
     def __add__(self, other: "Counts") -> "Counts":
@@ -93,8 +95,8 @@ def count(seed: int, fleet: simulate.Fleet, settings: study.Settings) -> Counts:
     attributed = ends.filter(pl.col("verdict") == INFRASTRUCTURE)
     infra = ends.filter(pl.col("verdict").is_in((INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL)))
     blamed = attributed.filter(true & (pl.col("blamed").list.len() > 0))
-    flagged = lemons.judge(lemon_signals.facts(read, judged), read.until, settings.lemons).flagged
-    scored = lemon_score.score(flagged, made.truth.nodes.filter("lemon")["node"].to_list(), fleet.nodes)
+    flagged = detector.judge(signals.facts(read, judged), read.until, settings.lemons).flagged
+    scored = score.score(flagged, made.truth.nodes.filter("lemon")["node"].to_list(), fleet.nodes)
     return Counts(
         attributed=attributed.height,
         attributed_right=attributed.filter(true).height,

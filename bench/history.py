@@ -17,7 +17,8 @@ from pathlib import Path
 
 import polars as pl
 
-from nodetriage.analysis import plots, simulate
+from nodetriage.analysis import simulate
+from nodetriage.analysis.plots import model_plots
 
 AIM_S, AIM_GB = 60.0, 4.0
 DAYS, NODES, EVENTS = 335, 2000, 200_000
@@ -46,7 +47,7 @@ def measure(jobs: int, folder: Path, cores: int) -> dict[str, float]:
     """Runs `report all --json` in a process of its own, on so many cores, and says what it took."""
     history = folder / f"jobs-{jobs}"
     rows = make(jobs, history)
-    command = [sys.executable, "-m", "nodetriage.analysis.cli", "report", "all", "--json"]
+    command = [sys.executable, "-m", "nodetriage.analysis.cli.main", "report", "all", "--json"]
     command += ["--jobs", str(history / "jobs.parquet"), "--events", str(history / "events.parquet")]
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     began = time.monotonic()
@@ -76,7 +77,9 @@ def measure(jobs: int, folder: Path, cores: int) -> dict[str, float]:
 def plot(measured: list[dict[str, float]], folder: Path) -> None:
     """Wall time and peak memory against the number of jobs, with the aims."""
     jobs = [m["jobs"] / 1e6 for m in measured]
-    figure, seconds = plots.axes("All reports over a history", "million jobs", "wall time [s]", "bench/history.py")
+    figure, seconds = model_plots.axes(
+        "All reports over a history", "million jobs", "wall time [s]", "bench/history.py"
+    )
     seconds.plot(jobs, [m["wall_s"] for m in measured], "o-", label="wall time")
     seconds.axhline(AIM_S, linestyle=":", color="tab:blue", label=f"aim {AIM_S:g} s")
     memory = seconds.twinx()
@@ -87,7 +90,7 @@ def plot(measured: list[dict[str, float]], folder: Path) -> None:
         one.set_xlim(left=0)
         one.set_ylim(bottom=0)
     figure.legend(loc="outside right upper")
-    plots.save(figure, folder, "history-growth")
+    model_plots.save(figure, folder, "history-growth")
 
 
 def make(jobs: int, folder: Path) -> dict[str, int]:

@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import history
-from nodetriage.analysis.history import History
+from nodetriage.analysis.history import history
+from nodetriage.analysis.history.history import History
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, Schema
 
 TEN = datetime(2025, 6, 2, 10, 0, tzinfo=UTC)

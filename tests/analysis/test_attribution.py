@@ -5,8 +5,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import attribution, cooccurrence
-from nodetriage.analysis.attribution import (
+from nodetriage.analysis.history import attribution, cooccurrence
+from nodetriage.analysis.history.attribution import (
     INFRASTRUCTURE,
     REQUEUED,
     UNATTRIBUTED_NODE_FAIL,
@@ -14,7 +14,7 @@ from nodetriage.analysis.attribution import (
     USER,
     Attribution,
 )
-from nodetriage.analysis.taxonomy import bits
+from nodetriage.analysis.history.taxonomy import bits
 
 EIGHT = [f"n{i}" for i in range(8)]
 SECOND = 1 / 60

@@ -5,10 +5,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import attribution, cascades, history, losses
-from nodetriage.analysis.attribution import Attributed
-from nodetriage.analysis.cascades import Cascades, Linked
-from nodetriage.analysis.history import History
+from nodetriage.analysis.history import attribution, cascades, history, losses
+from nodetriage.analysis.history.attribution import Attributed
+from nodetriage.analysis.history.cascades import Cascades, Linked
+from nodetriage.analysis.history.history import History
 
 BIG = [f"b{i}" for i in range(128)]
 

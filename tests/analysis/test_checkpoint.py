@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import checkpoint, goodput
-from nodetriage.analysis.figure import OutOfDomain
+from nodetriage.analysis.models import checkpoint, goodput
+from nodetriage.analysis.models.figure import OutOfDomain
 
 writes = st.floats(1e-3, 1e3)
 mtbfs = st.floats(1, 1e6)

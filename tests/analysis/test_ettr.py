@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import ettr, ettr_trials, interruptions
-from nodetriage.analysis.figure import OutOfDomain
-from nodetriage.analysis.interruptions import Run
+from nodetriage.analysis.models import ettr, ettr_trials, interruptions
+from nodetriage.analysis.models.figure import OutOfDomain
+from nodetriage.analysis.models.interruptions import Run
 
 DAY = 1440.0
 SET_B = Run(nodes=1024, rf_per_1000_node_days=6.5, checkpoint_interval_min=45, productive_min=30 * DAY)

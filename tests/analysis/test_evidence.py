@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodetriage.analysis import evidence
+from nodetriage.analysis.history import evidence
 from nodetriage.analysis.tables import EVENTS, TIME
 
 ZERO = datetime(2025, 1, 1, tzinfo=UTC)

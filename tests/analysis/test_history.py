@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 import sqlalchemy as sql
 
-from nodetriage.analysis import history, tables
-from nodetriage.analysis.events_import import read_store
-from nodetriage.analysis.history import Sources
+from nodetriage.analysis import tables
+from nodetriage.analysis.history import history
+from nodetriage.analysis.history.history import Sources
+from nodetriage.analysis.imports.event_table import read_store
 from nodetriage.analysis.tables import EVENTS, OUTAGES, TableError
 from nodetriage.controller.store import schema
 from nodetriage.v1 import health_pb2 as pb

@@ -6,16 +6,18 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import attribution, history, lemon_score, lemon_signals, lemons, recommend, simulate, tables
-from nodetriage.analysis.history import History
-from nodetriage.analysis.lemons import Judged, Lemons
+from nodetriage.analysis import recommend, simulate, tables
+from nodetriage.analysis.history import attribution, history
+from nodetriage.analysis.history.history import History
+from nodetriage.analysis.lemons import detector, score, signals
+from nodetriage.analysis.lemons.detector import Judged, Lemons
 
 DAY = 24 * 60
 
 
 def judge(past: History, settings: Lemons | None = None, until: datetime | None = None) -> Judged:
-    facts = lemon_signals.facts(past, attribution.attribute(past))
-    return lemons.judge(facts, until or past.until, settings)
+    facts = signals.facts(past, attribution.attribute(past))
+    return detector.judge(facts, until or past.until, settings)
 
 
 def row(judged: Judged, node: str) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def test_every_signal_counts_what_it_says(made: Any) -> None:
         [{"node": "n0", "at": made.at(DAY), "kind": k, "cause": ""} for k in ("drained", "ticket", "ticket")],
     )
     found = row(judge(past), "n0")
-    assert {s: found[s] for s in list(lemon_signals.SIGNALS)[:6]} == {
+    assert {s: found[s] for s in list(signals.SIGNALS)[:6]} == {
         "excl_jobid_count": 2,
         "xid_cnt": 1,
         "tickets": 2,
@@ -85,10 +87,10 @@ def test_a_node_that_many_exclude_is_not_flagged_for_it(made: Any) -> None:
 def test_a_node_that_fails_again_and_again_is_flagged_with_its_reasons(made: Any) -> None:
     failures = [failed(made, "n7", day) for day in range(3, 20, 3)]
     past = made.past([*fleet_at_work(made), *(j for j, _ in failures)], [e for _, e in failures])
-    facts = lemon_signals.facts(past, attribution.attribute(past))
-    found = lemons.judge(facts, past.until)
+    facts = signals.facts(past, attribution.attribute(past))
+    found = detector.judge(facts, past.until)
     assert found.flagged == ["n7"]
-    text = lemon_score.explain(found, facts, "n7")
+    text = score.explain(found, facts, "n7")
     assert text.startswith("n7: in the 28 days to")
     assert "6 job failures" in text
     assert "gpu_missing 6" in text
@@ -139,22 +141,22 @@ def test_rolling_windows_find_a_node_that_was_a_lemon_once(made: Any) -> None:
     failures = [failed(made, "n7", day) for day in range(3, 20, 3)]
     later = [made.job(d * DAY, 60, "COMPLETED", job_id=f"l{d}", nodes=["n7"]) for d in range(40, 90)]
     past = made.past([*fleet_at_work(made), *later, *(j for j, _ in failures)], [e for _, e in failures])
-    facts = lemon_signals.facts(past, attribution.attribute(past))
-    assert lemons.judge(facts, past.until).flagged == []
-    found = lemons.rolling(facts, past.since, past.until)
+    facts = signals.facts(past, attribution.attribute(past))
+    assert detector.judge(facts, past.until).flagged == []
+    found = detector.rolling(facts, past.since, past.until)
     assert found["node"].to_list() == ["n7"]
     assert found["first_flagged_at"].to_list() == [past.since.replace(day=30)]
 
 
 def test_planted_lemons_are_found_and_others_left_alone() -> None:
-    total = lemon_score.Score(0, 0, 0, 0)
+    total = score.Score(0, 0, 0, 0)
     for seed in (1, 2):
         made_up = simulate.fleet(seed, simulate.Fleet(nodes=500, days=60, jobs=60_000))
         now = datetime(2100, 1, 1, tzinfo=UTC)
         jobs, events = tables.sound_jobs(made_up.jobs, now).frame, tables.sound_events(made_up.events, now).frame
         planted = made_up.truth.nodes.filter("lemon")["node"].to_list()
-        one = lemon_score.score(judge(history.of(jobs, events, now)).flagged, planted, 500)
-        total = lemon_score.Score(
+        one = score.score(judge(history.of(jobs, events, now)).flagged, planted, 500)
+        total = score.Score(
             total.flagged + one.flagged, total.lemons + one.lemons, total.right + one.right, total.nodes + one.nodes
         )
     assert (total.precision or 0) >= 0.85
@@ -163,16 +165,16 @@ def test_planted_lemons_are_found_and_others_left_alone() -> None:
 
 
 def test_a_score_without_anything_to_divide_by_is_none() -> None:
-    nothing = lemon_score.score([], [], 0)
+    nothing = score.score([], [], 0)
     assert (nothing.precision, nothing.recall, nothing.flagged_share) == (None, None, None)
 
 
 def test_the_effect_is_told_in_points_and_relative() -> None:
-    effect = lemon_score.Effect(14, 100, 4, 100)
+    effect = score.Effect(14, 100, 4, 100)
     assert effect.points == pytest.approx(10)
     assert effect.relative == pytest.approx(0.714286, rel=1e-5)
-    assert lemon_score.Effect(0, 0, 0, 0).points is None
-    assert lemon_score.Effect(0, 10, 0, 10).relative is None
+    assert score.Effect(0, 0, 0, 0).points is None
+    assert score.Effect(0, 10, 0, 10).relative is None
 
 
 def test_only_failures_of_flagged_nodes_alone_would_have_been_spared(made: Any) -> None:
@@ -180,7 +182,7 @@ def test_only_failures_of_flagged_nodes_alone_would_have_been_spared(made: Any) 
     jobs = [made.job(d * DAY, 60, "NODE_FAIL", job_id=f"b{d}", nodes=wide) for d in range(3)]
     events = [made.event("n1", 59, "ib_link_down"), made.event("n2", DAY + 59, "ib_link_down")]
     past = made.past(jobs, events)
-    found = lemon_score.without(past, attribution.attribute(past), ["n1"])
+    found = score.without(past, attribution.attribute(past), ["n1"])
     assert (found.before_failed, found.after_failed, found.before) == (3, 2, 3)
 
 
@@ -188,8 +190,8 @@ def test_an_empty_history_flags_nobody(made: Any) -> None:
     past = made.past([])
     found = judge(past)
     assert found.flagged == []
-    assert lemon_score.cdf(found).height == 0
-    assert lemon_score.root_causes(past).height == 0
+    assert score.cdf(found).height == 0
+    assert score.root_causes(past).height == 0
 
 
 @pytest.mark.parametrize("wrong", [{"window_days": 0}, {"percentile": 1.0}, {"floors": {"luck": 1.0}}])

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import polars as pl
 
-from nodetriage.analysis import attribution, history, lemon_signals, lemons, outages, tables
+from nodetriage.analysis import tables
+from nodetriage.analysis.history import attribution, history, outages
+from nodetriage.analysis.lemons import detector, signals
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, TIME
 
 NOW = datetime(2100, 1, 1, tzinfo=UTC)
@@ -27,7 +29,7 @@ def outside(test: Callable[[], None]) -> Callable[[], None] | None:
     return test if OUTSIDE else None
 
 
-def flagged_ever(starts: pl.DataFrame, idle: int, settings: lemons.Lemons | None = None) -> set[str]:
+def flagged_ever(starts: pl.DataFrame, idle: int, settings: detector.Lemons | None = None) -> set[str]:
     """`starts`: node, at. `idle` nodes of the fleet had no fault at all."""
     rows = starts.select("node", "at", pl.lit("drained").alias("kind"), pl.lit("").alias("cause"))
     # The others are known by a ticket from before the period, which counts for nothing in it.
@@ -39,8 +41,8 @@ def flagged_ever(starts: pl.DataFrame, idle: int, settings: lemons.Lemons | None
     table = pl.concat([rows, pl.DataFrame(others, schema=dict(OUTAGES), orient="row")])
     sound = tables.sound_outages(table, NOW).frame
     past = history.of(tables.empty(JOBS), tables.empty(EVENTS), NOW, first, last, sound)
-    facts = lemon_signals.facts(past, attribution.attribute(past))
-    return set(lemons.rolling(facts, past.since, past.until, settings)["node"])
+    facts = signals.facts(past, attribution.attribute(past))
+    return set(detector.rolling(facts, past.since, past.until, settings)["node"])
 
 
 def repeaters(starts: pl.DataFrame, least: int) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import model_cli, simulate_cli
+from nodetriage.analysis.cli import model, simulate
 
 GOOD: dict[str, str] = {
     "mttf": "--gpus 16384 --rf-per-1000-node-days 6.5 --largest-nodes-seen 512 --productive-days 30",
@@ -28,13 +28,13 @@ Captured = pytest.CaptureFixture[str]
 
 
 def answer(capsys: Captured, verb: str, options: str) -> Any:
-    assert model_cli.main([verb, *options.split(), "--json"]) == 0
+    assert model.main([verb, *options.split(), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("verb", GOOD)
 def test_a_verb_answers_in_text_and_in_json_and_says_that_it_is_a_model(verb: str, capsys: Captured) -> None:
-    assert model_cli.main([verb, *GOOD[verb].split()]) == 0
+    assert model.main([verb, *GOOD[verb].split()]) == 0
     assert "model" in capsys.readouterr().out
     found = answer(capsys, verb, GOOD[verb])
     assert found["kind"] == "model"
@@ -86,7 +86,7 @@ def test_every_option_that_is_a_quantity_says_its_unit() -> None:
         "-min-ago",
         "ranks",
     )
-    assert [o for o in model_cli.OPTIONS if not o.endswith(units)] == []
+    assert [o for o in model.OPTIONS if not o.endswith(units)] == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_every_option_that_is_a_quantity_says_its_unit() -> None:
     ],
 )
 def test_nonsense_is_refused_in_one_line(verb: str, options: str, said: str, capsys: Captured) -> None:
-    assert model_cli.main([verb, *options.split()]) == 78
+    assert model.main([verb, *options.split()]) == 78
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
@@ -139,7 +139,7 @@ def test_where_no_checkpoint_is_old_enough_none_is_named(capsys: Captured) -> No
 
 def test_the_verbs_plug_into_another_command(capsys: Captured) -> None:
     parser = argparse.ArgumentParser()
-    model_cli.add(parser.add_subparsers())
+    model.add(parser.add_subparsers())
     args = parser.parse_args(["model", "mttf", *GOOD["mttf"].split()])
     assert args.verb(args) == 0
     assert "extrapolated" in capsys.readouterr().out
@@ -156,7 +156,7 @@ def test_the_commands_load_nothing_heavy_before_it_is_used() -> None:
 
 def simulated(tmp_path: Path, *options: str) -> int:
     parser = argparse.ArgumentParser()
-    simulate_cli.add(parser.add_subparsers())
+    simulate.add(parser.add_subparsers())
     args = parser.parse_args(["simulate", str(tmp_path / "made"), *options])
     status: int = args.verb(args)
     return status
@@ -194,5 +194,5 @@ def test_every_verb_is_documented() -> None:
 def test_the_documents_example_is_true(capsys: Captured) -> None:
     block = [line[4:] for line in DOCUMENT.splitlines() if line.startswith("    ")]
     command, shown = block[0], block[1:]
-    assert model_cli.main(command.removeprefix("$ nodetriagectl model ").split()) == 0
+    assert model.main(command.removeprefix("$ nodetriagectl model ").split()) == 0
     assert capsys.readouterr().out.splitlines() == shown

@@ -8,7 +8,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis.nodelist import MOST_NODES, expand, expand_column
+from nodetriage.analysis.imports.nodelist import MOST_NODES, expand, expand_column
 
 
 @pytest.mark.parametrize(

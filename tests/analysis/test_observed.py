@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nodetriage.analysis import observed
-from nodetriage.analysis.observed import Observe
+from nodetriage.analysis.history import observed
+from nodetriage.analysis.history.observed import Observe
 
 ALL = Observe(least_training_h=0)
 

@@ -14,7 +14,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import (
+from nodetriage.analysis.history import rates, rates_over_time
+from nodetriage.analysis.history.exposure import Window
+from nodetriage.analysis.models import (
     checkpoint,
     ettr,
     ettr_trials,
@@ -22,16 +24,13 @@ from nodetriage.analysis import (
     interruptions,
     mttf,
     poisson,
-    rates,
-    rates_over_time,
     retention,
     solve,
     spares,
     straggler,
 )
-from nodetriage.analysis.exposure import Window
-from nodetriage.analysis.figure import Figure, OutOfDomain
-from nodetriage.analysis.interruptions import Run
+from nodetriage.analysis.models.figure import Figure, OutOfDomain
+from nodetriage.analysis.models.interruptions import Run
 from nodetriage.analysis.simulate.planted import lemon_hazard_ratio
 
 HERE = Path(__file__).parent

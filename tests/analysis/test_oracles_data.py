@@ -19,7 +19,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nodetriage.analysis import burst, outages, poisson
+from nodetriage.analysis.history import outages
+from nodetriage.analysis.models import burst, poisson
 
 HERE = Path(__file__).parent
 TABLE = (HERE / "oracles.tsv").read_text(encoding="utf-8").splitlines()

@@ -9,18 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import (
-    attribution,
-    cascades,
-    cooccurrence,
-    falsepositives,
-    history,
-    lemon_score,
-    lemon_signals,
-    losses,
-    observed,
-)
-from nodetriage.analysis.attribution import Attribution
+from nodetriage.analysis.history import attribution, cascades, cooccurrence, false_positives, history, losses, observed
+from nodetriage.analysis.history.attribution import Attribution
+from nodetriage.analysis.lemons import score, signals
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, TIME
 
 TABLE = (Path(__file__).parent / "oracles.tsv").read_text(encoding="utf-8").splitlines()
@@ -77,12 +68,12 @@ def amplification() -> float:
 
 
 def lemon_share(flagged: int, nodes: int) -> float:
-    share = lemon_score.score([str(n) for n in range(flagged)], [], nodes).flagged_share
+    share = score.score([str(n) for n in range(flagged)], [], nodes).flagged_share
     return 100 * (share or 0.0)
 
 
 def relative_reduction() -> float | None:
-    effect = lemon_score.Effect(14, 100, 4, 100)
+    effect = score.Effect(14, 100, 4, 100)
     assert effect.points == pytest.approx(10)
     return effect.relative
 
@@ -100,13 +91,13 @@ def denominator() -> int:
         "optics": 1,
         "cpu": 1,
     }
-    found = lemon_score.root_causes(past([], repaired=tuple(c for c, n in counts.items() for _ in range(n))))
+    found = score.root_causes(past([], repaired=tuple(c for c, n in counts.items() for _ in range(n))))
     assert {round(100 * s, 1) for s in found["share"]} == {float(s) for s in ROWS["L06"]["inputs"].split(",")}
     return int(found["repairs"].sum())
 
 
 def right_without_flagging_any() -> float:
-    nothing = lemon_score.score([], [str(n) for n in range(12)], 1000)
+    nothing = score.score([], [str(n) for n in range(12)], 1000)
     assert (nothing.precision, nothing.recall) == (None, 0)
     return 1 - nothing.lemons / nothing.nodes
 
@@ -114,8 +105,8 @@ def right_without_flagging_any() -> float:
 def distinct_xids() -> int:
     seen = [event("n0", i, "gpu_off_bus", xid) for i, xid in enumerate((79, 79, 79, 31))]
     past_one = past([job(0, 60, "COMPLETED")], *seen)
-    facts = lemon_signals.facts(past_one, attribution.attribute(past_one))
-    return int(lemon_signals.signals(facts, TEN + minutes(60))["xid_cnt"].item())
+    facts = signals.facts(past_one, attribution.attribute(past_one))
+    return int(signals.signals(facts, TEN + minutes(60))["xid_cnt"].item())
 
 
 def triple_above_pair() -> str:
@@ -163,7 +154,7 @@ def second_order_share() -> float | None:
 def completed_with_a_failed_check(count: int) -> pl.DataFrame:
     jobs = [job(0, 60, "COMPLETED", job_id=str(i), nodes=[f"n{i}"]) for i in range(1000)]
     events = [event(f"n{i}", 30, "mount_stale") for i in range(count)]
-    return falsepositives.false_positives(past(jobs, *events)).per_check.head(1)
+    return false_positives.false_positives(past(jobs, *events)).per_check.head(1)
 
 
 def false_positive_rate() -> str:

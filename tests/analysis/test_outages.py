@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import history, outages, simulate
-from nodetriage.analysis.exposure import Window
-from nodetriage.analysis.reports_downtime import downtime_sections
-from nodetriage.analysis.study import Study
+from nodetriage.analysis import simulate
+from nodetriage.analysis.history import history, outages
+from nodetriage.analysis.history.exposure import Window
+from nodetriage.analysis.history.study import Study
+from nodetriage.analysis.reports.downtime import downtime_sections
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, empty
 
 BEGIN = datetime(2025, 3, 1, tzinfo=UTC)

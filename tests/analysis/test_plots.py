@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 from matplotlib.figure import Figure
 
-from nodetriage.analysis import plots, poisson, rates_over_time, solve
-from nodetriage.analysis.rates import SizeBucket
+from nodetriage.analysis.history import rates_over_time
+from nodetriage.analysis.history.rates import SizeBucket
+from nodetriage.analysis.models import poisson, solve
+from nodetriage.analysis.plots import model_plots
 
 SOURCE = "jobs.parquet, 2025-01-01 to 2025-12-01"
 
@@ -40,15 +42,15 @@ def rolling() -> pl.DataFrame:
 
 
 PLOTS: dict[str, Callable[[], Figure]] = {
-    "mttf": lambda: plots.mttf_by_size(BUCKETS, 6.5, SOURCE),
-    "mttf of nothing": lambda: plots.mttf_by_size((), None, SOURCE),
-    "rolling": lambda: plots.rolling_rates(
+    "mttf": lambda: model_plots.mttf_by_size(BUCKETS, 6.5, SOURCE),
+    "mttf of nothing": lambda: model_plots.mttf_by_size((), None, SOURCE),
+    "rolling": lambda: model_plots.rolling_rates(
         rolling(), pl.DataFrame({"day": [date(2025, 1, 3)], "text": ["check fs_mounts first seen"]}), SOURCE
     ),
-    "rolling of nothing": lambda: plots.rolling_rates(EMPTY_RATES, NO_NOTES, SOURCE),
-    "contour": lambda: plots.ettr_contour(solve.contour(), 12_288),
-    "contour of nothing": lambda: plots.ettr_contour((), 12_288),
-    "goodput": lambda: plots.goodput_by_interval(186, 15),
+    "rolling of nothing": lambda: model_plots.rolling_rates(EMPTY_RATES, NO_NOTES, SOURCE),
+    "contour": lambda: model_plots.ettr_contour(solve.contour(), 12_288),
+    "contour of nothing": lambda: model_plots.ettr_contour((), 12_288),
+    "goodput": lambda: model_plots.goodput_by_interval(186, 15),
 }
 
 
@@ -58,7 +60,7 @@ def text_of(svg: Path) -> str:
 
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_plot_is_written_as_svg_and_png_with_title_units_and_source(name: str, tmp_path: Path) -> None:
-    svg, png = plots.save(PLOTS[name](), tmp_path / "plots", "it")
+    svg, png = model_plots.save(PLOTS[name](), tmp_path / "plots", "it")
     assert png.read_bytes().startswith(b"\x89PNG")
     text = text_of(svg)
     assert "source: " in text
@@ -66,13 +68,13 @@ def test_a_plot_is_written_as_svg_and_png_with_title_units_and_source(name: str,
 
 
 def test_the_same_plot_gives_the_same_bytes(tmp_path: Path) -> None:
-    one = plots.save(PLOTS["mttf"](), tmp_path / "a", "it")
-    two = plots.save(PLOTS["mttf"](), tmp_path / "b", "it")
+    one = model_plots.save(PLOTS["mttf"](), tmp_path / "a", "it")
+    two = model_plots.save(PLOTS["mttf"](), tmp_path / "b", "it")
     assert [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
 
 
 def test_mttf_shows_measured_intervals_bounds_and_the_models_line() -> None:
-    (axes,) = plots.mttf_by_size(BUCKETS, 6.5, SOURCE).axes
+    (axes,) = model_plots.mttf_by_size(BUCKETS, 6.5, SOURCE).axes
     labels = [str(t.get_text()) for t in axes.get_legend().get_texts()]
     assert any("measured, 90 %" in label for label in labels)
     assert any("no failure" in label for label in labels)
@@ -88,7 +90,7 @@ def test_rolling_rates_stack_every_cause_and_number_the_days_on_which_checks_cam
 
 def test_what_rolling_gives_can_be_drawn_where_a_day_has_no_rate() -> None:
     nulls = rolling().with_columns(per_1000_node_days=pl.lit(None, dtype=pl.Float64))
-    assert plots.rolling_rates(nulls, NO_NOTES, SOURCE).axes
+    assert model_plots.rolling_rates(nulls, NO_NOTES, SOURCE).axes
     assert rates_over_time.ROLLING_DAYS == 30
 
 

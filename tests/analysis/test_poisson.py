@@ -6,8 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nodetriage.analysis import burst, poisson, rates, simulate
-from nodetriage.analysis.figure import OutOfDomain
+from nodetriage.analysis import simulate
+from nodetriage.analysis.history import rates
+from nodetriage.analysis.models import burst, poisson
+from nodetriage.analysis.models.figure import OutOfDomain
 
 
 def test_the_interval_covers_the_planted_rate_in_nine_of_ten_simulated_months() -> None:

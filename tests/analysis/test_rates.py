@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import exposure, mttf, placement, poisson, rates, rates_over_time, simulate
-from nodetriage.analysis.exposure import Window
+from nodetriage.analysis import simulate
+from nodetriage.analysis.history import exposure, placement, rates, rates_over_time
+from nodetriage.analysis.history.exposure import Window
+from nodetriage.analysis.models import mttf, poisson
 
 BEGIN = datetime(2025, 3, 1, tzinfo=UTC)
 LATER = datetime(2025, 12, 1, tzinfo=UTC)

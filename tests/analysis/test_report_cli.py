@@ -10,7 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nodetriage.analysis import cli, simulate, study
+from nodetriage.analysis import simulate
+from nodetriage.analysis.cli import main
+from nodetriage.analysis.history import study
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, empty
 
 SAMPLES = Path(__file__).parent / "data" / "sacct"
@@ -31,7 +33,7 @@ def inputs(folder: Path) -> list[str]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    assert cli.main(["report", *argv]) == 0
+    assert main.main(["report", *argv]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
@@ -44,7 +46,7 @@ def nothing(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", [*cli.NAMES, "all"])
+@pytest.mark.parametrize("name", [*main.NAMES, "all"])
 @pytest.mark.parametrize("form", ["--rows=3", "--json", "--csv"])
 def test_every_report_of_an_empty_history_is_written(
     capsys: pytest.CaptureFixture[str], nothing: Path, name: str, form: str
@@ -75,7 +77,7 @@ def test_all_reports_as_text_say_period_units_and_model(capsys: pytest.CaptureFi
 def test_json_holds_every_row_and_no_number_that_is_none(capsys: pytest.CaptureFixture[str], simulated: Path) -> None:
     out = run(capsys, "all", *inputs(simulated), "--json")
     document = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert [r["name"] for r in document["reports"]] == ["input", *cli.NAMES]
+    assert [r["name"] for r in document["reports"]] == ["input", *main.NAMES]
     sections = {s["name"]: s for r in document["reports"] for s in r["sections"]}
     verdicts = {r["verdict"]: r["jobs"] for r in sections["verdicts"]["rows"]}
     infra = verdicts["infrastructure"] + verdicts["unattributed NODE_FAIL"]
@@ -161,7 +163,7 @@ def test_bad_input_is_counted_in_the_report(capsys: pytest.CaptureFixture[str], 
 def test_a_wrong_command_is_one_line_and_its_status(
     capsys: pytest.CaptureFixture[str], argv: list[str], status: int, text: str
 ) -> None:
-    assert cli.main(["report", *argv]) == status
+    assert main.main(["report", *argv]) == status
     err = capsys.readouterr().err
     assert text in err
     assert err.count("\n") == 1
@@ -172,22 +174,22 @@ def test_settings_change_what_they_name(capsys: pytest.CaptureFixture[str], simu
     path.write_text('[attribution]\nbefore_min = 1.5\nmin_severity = "high"\n[lemons]\nfloors = { xid_cnt = 9.0 }\n')
     assert "from 1.5 min before its end" in run(capsys, "attribution", *inputs(simulated), "--settings", str(path))
     path.write_text("[attribution]\nbefore_mins = 5\n")
-    assert cli.main(["report", *inputs(simulated), "--settings", str(path)]) == 78
+    assert main.main(["report", *inputs(simulated), "--settings", str(path)]) == 78
     assert "attribution.before_mins: unknown key" in capsys.readouterr().err
 
 
 def test_times_of_the_command_line_are_utc_or_ago() -> None:
-    assert cli.moment("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
-    assert cli.moment("2026-01-31T12:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
-    assert timedelta(days=29) < datetime.now(UTC) - cli.moment("30d") < timedelta(days=31)
+    assert main.moment("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert main.moment("2026-01-31T12:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
+    assert timedelta(days=29) < datetime.now(UTC) - main.moment("30d") < timedelta(days=31)
     with pytest.raises(argparse.ArgumentTypeError, match="expected a time"):
-        cli.moment("yesterday")
+        main.moment("yesterday")
 
 
 def test_model_and_simulate_are_offered_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main(["model", "mttf", "--gpus", "16384", "--rf-per-1000-node-days", "6.5"]) == 0
+    assert main.main(["model", "mttf", "--gpus", "16384", "--rf-per-1000-node-days", "6.5"]) == 0
     assert "1.80" in capsys.readouterr().out
-    assert cli.main(["simulate", str(tmp_path), "--nodes", "8", "--days", "2", "--jobs", "50"]) == 0
+    assert main.main(["simulate", str(tmp_path), "--nodes", "8", "--days", "2", "--jobs", "50"]) == 0
     assert pl.read_parquet(tmp_path / "jobs.parquet").height > 10
 
 
@@ -203,5 +205,5 @@ def test_the_settings_in_the_documentation_are_all_settings_and_their_defaults(t
 
 def test_every_report_and_column_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
-    for word in (*cli.NAMES, *JOBS, *EVENTS, *OUTAGES):
+    for word in (*main.NAMES, *JOBS, *EVENTS, *OUTAGES):
         assert f"`{word}`" in page

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import sacct, sacct_lines
-from nodetriage.analysis.history import read_jobs
+from nodetriage.analysis.history.history import read_jobs
+from nodetriage.analysis.imports import sacct, sacct_lines
 from nodetriage.analysis.tables import JOBS, TableError
 
 SAMPLES = Path(__file__).parent / "data" / "sacct"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import sacct_json
-from nodetriage.analysis.history import read_jobs
+from nodetriage.analysis.history.history import read_jobs
+from nodetriage.analysis.imports import sacct_json
 from nodetriage.analysis.tables import TableError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

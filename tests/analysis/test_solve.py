@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import ettr, solve
-from nodetriage.analysis.figure import Figure, OutOfDomain
+from nodetriage.analysis.models import ettr, solve
+from nodetriage.analysis.models.figure import Figure, OutOfDomain
 
 nodes = st.floats(1, 1e5)
 rates = st.floats(0.01, 100)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nodetriage.analysis import mttf, retention, spares, straggler
-from nodetriage.analysis.figure import OutOfDomain
+from nodetriage.analysis.models import mttf, retention, spares, straggler
+from nodetriage.analysis.models.figure import OutOfDomain
 
 
 def test_the_spares_found_are_the_fewest_that_suffice() -> None:

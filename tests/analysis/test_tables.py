@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis import csv_tables, tables
+from nodetriage.analysis import tables
+from nodetriage.analysis.imports import csv_tables
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, TableError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

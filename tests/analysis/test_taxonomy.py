@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodetriage.analysis import taxonomy
+from nodetriage.analysis.history import taxonomy
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
 

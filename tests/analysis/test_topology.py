@@ -6,10 +6,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nodetriage.analysis import history, simulate, topology
-from nodetriage.analysis.reports_placement import placement_sections
-from nodetriage.analysis.section import Section
-from nodetriage.analysis.study import Study
+from nodetriage.analysis import simulate
+from nodetriage.analysis.history import history
+from nodetriage.analysis.history.study import Study
+from nodetriage.analysis.imports import topology
+from nodetriage.analysis.reports.placement import placement_sections
+from nodetriage.analysis.reports.section import Section
 from nodetriage.analysis.tables import TableError
 
 

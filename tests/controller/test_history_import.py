@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import create_engine
 
-from nodetriage.analysis.events_import import read_store
+from nodetriage.analysis.imports.event_table import read_store
 from nodetriage.controller.store import schema
 
 AT = datetime(2025, 6, 2, 10, 0, tzinfo=UTC)

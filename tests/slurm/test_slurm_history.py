@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from slurm_cluster import LIMIT_S, SlurmCluster, missing, wait_until
 
-from nodetriage.analysis import attribution, history, sacct
-from nodetriage.analysis.history import read_jobs
+from nodetriage.analysis.history import attribution, history
+from nodetriage.analysis.history.history import read_jobs
+from nodetriage.analysis.imports import sacct
 
 pytestmark = pytest.mark.slurm
 

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodetriage.analysis import attribution, lemon_score, lemon_signals, lemons
-from nodetriage.analysis.history import History
-from nodetriage.analysis.study import Settings
+from nodetriage.analysis.history import attribution
+from nodetriage.analysis.history.history import History
+from nodetriage.analysis.history.study import Settings
+from nodetriage.analysis.lemons import detector, score, signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,9 @@ class Recommendation:
 def lemon_nodes(history: History, settings: Settings | None = None) -> tuple[Recommendation, ...]:
     """Nodes for the Lemon state over the window that ends with the history, the least ordinary first."""
     settings = settings or Settings()
-    facts = lemon_signals.facts(history, attribution.attribute(history, settings.attribution))
-    judged = lemons.judge(facts, history.until, settings.lemons)
+    facts = signals.facts(history, attribution.attribute(history, settings.attribution))
+    judged = detector.judge(facts, history.until, settings.lemons)
     chances = dict(judged.nodes.select("node", "p").iter_rows())
     return tuple(
-        Recommendation(node, judged.until, chances[node], lemon_score.explain(judged, facts, node))
-        for node in judged.flagged
+        Recommendation(node, judged.until, chances[node], score.explain(judged, facts, node)) for node in judged.flagged
     )

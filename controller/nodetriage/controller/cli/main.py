@@ -26,7 +26,7 @@ OWN = (
     "nodetriage.controller.cli.database",
     "nodetriage.controller.cli.config",
 )
-FURTHER = ("nodetriage.analysis.cli",)
+FURTHER = ("nodetriage.analysis.cli.main",)
 
 
 class Parser(argparse.ArgumentParser):

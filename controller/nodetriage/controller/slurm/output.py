@@ -149,7 +149,7 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def _expanded(nodes: str) -> tuple[str, ...]:
-    from nodetriage.analysis.nodelist import expand  # brings a table library along, which few readings need
+    from nodetriage.analysis.imports.nodelist import expand  # brings a table library along, which few readings need
 
     found = expand(nodes)
     if found is None:

@@ -34,7 +34,7 @@ def load(path: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _nodes(value: object, where: str) -> list[str]:
-    from nodetriage.analysis.nodelist import expand  # brings a table library along, which few controllers need
+    from nodetriage.analysis.imports.nodelist import expand  # brings a table library along, which few controllers need
 
     lists = value if isinstance(value, list) else [value]
     found: list[str] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from nodetriage.analysis.taxonomy import taxonomy
+from nodetriage.analysis.history.taxonomy import taxonomy
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.state import ActionKind, EventKind
 from nodetriage.controller.store import history, schema, state_store

@@ -1,0 +1,1 @@
+"""The verbs report, model and simulate of nodetriagectl."""

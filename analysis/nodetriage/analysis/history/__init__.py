@@ -1,0 +1,1 @@
+"""What happened: jobs and events joined, counted, and priced."""

@@ -1,0 +1,192 @@
+"""Events and outages from the controller's store, read through SQLAlchemy, and from CSV or Parquet files."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import polars as pl
+import sqlalchemy as sql
+from google.protobuf.message import DecodeError
+
+from nodetriage.analysis.imports.csv_tables import read_csv
+from nodetriage.analysis.tables import (
+    EVENTS,
+    OUTAGES,
+    Imported,
+    Problems,
+    Schema,
+    TableError,
+    empty,
+    read_parquet,
+    sound_events,
+    sound_outages,
+)
+from nodetriage.v1 import health_pb2
+
+# nodetriage.v1.EventKind, the kinds that say something about a node's health.
+_KINDS = {1: "raised", 2: "changed", 3: "repeated", 4: "cleared", 5: "outcome"}
+_BATCH_ROWS = 100_000
+
+_events = sql.table(
+    "events",
+    *(sql.column(c) for c in ("id", "node", "at_us", "kind", "check_name", "part", "fault", "severity", "message")),
+)
+
+
+_incidents = sql.table("incidents", *(sql.column(c) for c in ("node", "fault", "drained_us")))
+
+
+def read_events(path: Path, now: datetime) -> Imported:
+    """Events from a Parquet or CSV file with the columns of EVENTS. Raises TableError where it is neither."""
+    return _read_file(path, EVENTS, lambda frame: sound_events(frame, now))
+
+
+def read_outages(path: Path, now: datetime) -> Imported:
+    """Drains, tickets and repairs from a Parquet or CSV file with the columns of OUTAGES. Raises TableError."""
+    return _read_file(path, OUTAGES, lambda frame: sound_outages(frame, now))
+
+
+def read_store(
+    url: str, now: datetime, since: datetime | None = None, until: datetime | None = None
+) -> tuple[Imported, Imported]:
+    """Events and outages from the controller's store at an SQLAlchemy `url` (sqlite:///PATH, postgresql+psycopg://...).
+
+    Raises TableError where there is no such database or it has no table of events. Nothing is written.
+    """
+    engine = open_store(url)
+    try:
+        with engine.connect() as connection:
+            events = _events_from(connection, now, since, until)
+            return events, _outages_from(connection, now)
+    except sql.exc.SQLAlchemyError as error:
+        raise TableError(f"{_without_password(url)}: no events: {_first_line(error)}") from error
+    finally:
+        engine.dispose()
+
+
+def _read_file(path: Path, schema: Schema, sound: Callable[[pl.DataFrame], Imported]) -> Imported:
+    try:
+        with path.open("rb") as source:
+            is_parquet = source.read(4) == b"PAR1"
+    except OSError as error:
+        raise TableError(f"{path}: {error.strerror or error}") from error
+    try:
+        read = Imported(read_parquet(path)) if is_parquet else read_csv(path, schema)
+        rows = sound(read.frame)
+    except TableError as error:
+        raise TableError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+    return Imported(rows.frame, read.problems + rows.problems)
+
+
+def _outages_from(connection: sql.Connection, now: datetime) -> Imported:
+    """Incidents for which a node was drained. A store from before there were incidents has none."""
+    if not sql.inspect(connection).has_table("incidents"):
+        return Imported(empty(OUTAGES))
+    c = _incidents.c
+    rows = connection.execute(sql.select(c.node, c.fault, c.drained_us).where(c.drained_us.is_not(None)))
+    frame = pl.DataFrame(
+        [tuple(row) for row in rows],
+        schema={"node": pl.String, "cause": pl.String, "at": pl.Int64},
+        orient="row",
+    ).with_columns(pl.from_epoch("at", time_unit="us").dt.replace_time_zone("UTC"), pl.lit("drained").alias("kind"))
+    return sound_outages(frame, now)
+
+
+def open_store(url: str) -> sql.Engine:
+    """An engine for `url`. Raises TableError where SQLite would make a new file, or where the URL is wrong."""
+    try:
+        parsed = sql.make_url(url)
+    except sql.exc.ArgumentError as error:
+        raise TableError(f"--database: expected an SQLAlchemy URL such as sqlite:////PATH: {error}") from error
+    kind = parsed.get_backend_name()
+    if kind == "sqlite" and parsed.database:
+        return _open_sqlite(Path(parsed.database))
+    options: dict[str, object] = {}
+    if kind == "postgresql":
+        # As for the controller: the driver need not be named. Reads only, and gives up where nobody answers.
+        parsed = parsed.set(drivername="postgresql+psycopg")
+        options = {"connect_timeout": 10, "options": "-c default_transaction_read_only=on"}
+    try:
+        return sql.create_engine(parsed, connect_args=options)
+    except (sql.exc.SQLAlchemyError, ImportError) as error:
+        raise TableError(f"{_without_password(url)}: {error}") from error
+
+
+def _open_sqlite(path: Path) -> sql.Engine:
+    """Reads only: an ordinary connection would make a new file where there is none."""
+    if not path.exists():
+        raise TableError(f"{path}: no such file")
+    where = f"file:{quote(str(path.absolute()))}?mode=ro"
+    return sql.create_engine("sqlite://", creator=lambda: sqlite3.connect(where, uri=True, timeout=30))
+
+
+def _events_from(connection: sql.Connection, now: datetime, since: datetime | None, until: datetime | None) -> Imported:
+    c = _events.c
+    wanted = sql.select(c.id, c.node, c.at_us, c.kind, c.check_name, c.part, c.fault, c.severity)
+    if since is not None:
+        wanted = wanted.where(c.at_us >= _unix_us(since))
+    if until is not None:
+        wanted = wanted.where(c.at_us < _unix_us(until))
+    rows = _fetched(connection, wanted)
+    other = rows.filter(~pl.col("kind").is_in(list(_KINDS)))
+    events = rows.filter(pl.col("kind").is_in(list(_KINDS))).with_columns(
+        pl.from_epoch("at_us", time_unit="us").dt.replace_time_zone("UTC").alias("at"),
+        pl.col("kind").replace_strict(_KINDS, return_dtype=pl.String),
+        pl.col("check_name").alias("check"),
+        pl.when(pl.col("severity") > 0).then("severity").alias("severity"),
+    )
+    codes = _xids(connection, wanted)
+    events = events.join(codes, on="id", how="left", maintain_order="left").select(*EVENTS)
+    sound = sound_events(events, now)
+    left_out = {"about the agent itself, not the node": other.height} if other.height else {}
+    return Imported(sound.frame, sound.problems + Problems(left_out=left_out))
+
+
+_ROW = {
+    "id": pl.Int64,
+    "node": pl.String,
+    "at_us": pl.Int64,
+    "kind": pl.Int64,
+    "check_name": pl.String,
+    "part": pl.String,
+    "fault": pl.String,
+    "severity": pl.Int64,
+}
+
+
+def _fetched(connection: sql.Connection, wanted: sql.Select[tuple[object, ...]]) -> pl.DataFrame:
+    # Batches: a year's events never become Python objects all at once.
+    result = connection.execution_options(stream_results=True).execute(wanted.order_by(_events.c.id))
+    frames = [pl.DataFrame(schema=_ROW)]
+    while batch := result.fetchmany(_BATCH_ROWS):
+        frames.append(pl.DataFrame([tuple(row) for row in batch], schema=_ROW, orient="row"))
+    return pl.concat(frames)
+
+
+def _xids(connection: sql.Connection, wanted: sql.Select[tuple[object, ...]]) -> pl.DataFrame:
+    """The Xid code of each event that carries one in its evidence."""
+    c = _events.c
+    found = []
+    messages = wanted.with_only_columns(c.id, c.message).where(c.check_name.like("%xid%"))
+    for number, message in connection.execution_options(stream_results=True).execute(messages):
+        try:
+            evidence = health_pb2.Event.FromString(message).evidence
+        except DecodeError:
+            continue
+        if "xid" in evidence:
+            found.append((number, evidence["xid"].whole))
+    return pl.DataFrame(found, schema={"id": pl.Int64, "xid": pl.Int32}, orient="row")
+
+
+def _unix_us(at: datetime) -> int:
+    return int(at.timestamp() * 1_000_000)
+
+
+def _without_password(url: str) -> str:
+    return sql.make_url(url).render_as_string(hide_password=True)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

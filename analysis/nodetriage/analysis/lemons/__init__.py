@@ -1,0 +1,1 @@
+"""Nodes that fail jobs again and again."""

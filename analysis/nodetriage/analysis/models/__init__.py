@@ -1,0 +1,1 @@
+"""What is expected to happen: pure functions of parameters."""

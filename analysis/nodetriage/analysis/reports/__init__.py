@@ -1,0 +1,1 @@
+"""Reports: tables with titles and notes, as text, JSON and CSV."""
