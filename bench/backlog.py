@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e")]
+sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e/parts")]
 
 from backlogs import deliver  # noqa: E402 the path above comes first
 from fleet import Fleet  # noqa: E402

@@ -5,7 +5,8 @@
 Single faults begin and end as 400 real servers' did; half the fleet falls silent, a file server dies, a bad check is
 rolled out, all agents start anew at once, a node flaps, Slurm is away, the controller is killed at random, operators
 drain and resume nodes at any moment. Then the month is replayed with the same policy. Figures are printed for each
-seed; exit status 1 where a rule was broken. The last line is one JSON object. The world: tests/controller/upheaval.py.
+seed; exit status 1 where a rule was broken. The last line is one JSON object.
+The world: tests/controller/parts/soak.py.
 """
 
 import argparse
@@ -15,9 +16,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/controller"))
+sys.path.insert(0, str(ROOT / "tests/controller/parts"))
 
-from upheaval import Upheaval  # noqa: E402 the path above comes first
+from soak import Upheaval  # noqa: E402 the path above comes first
 
 from nodetriage.controller.policy import replay  # noqa: E402
 

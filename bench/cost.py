@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e/parts"), str(ROOT / "bench")]
 
 from dgx import LiveAgent  # noqa: E402 the path above comes first
 from fleet import Fleet  # noqa: E402

@@ -1,8 +1,8 @@
 """kill -9 at random moments: `bench/crash.py [--cycles 1000]`. Root, and the Debian packages of tests/slurm.
 
-Rounds of fifty kills, each with a fresh fleet of two agents and a controller on a real Slurm (tests/e2e/crashes.py says
-what is written, killed and compared). Exit status 1 where anything was lost or done twice. The last line is one JSON
-object.
+Rounds of fifty kills, each with a fresh fleet of two agents and a controller on a real Slurm (tests/e2e/parts/
+crashes.py says what is written, killed and compared). Exit status 1 where anything was lost or done twice. The last
+line is one JSON object.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e")]
+sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e/parts")]
 
 from crashes import Crashes, Outcome  # noqa: E402 the path above comes first
 from slurm_cluster import SlurmCluster, missing  # noqa: E402

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e"), str(ROOT / "tests/native")]
+sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e/parts"), str(ROOT / "tests/native")]
 
 from fleet import Agent  # noqa: E402 the path above comes first
 from nvml_library import build  # noqa: E402

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / part) for part in ("controller", "service", "slurm", "e2e")]
+sys.path[:0] = [str(ROOT / "tests" / part) for part in ("controller/parts", "service", "slurm", "e2e/parts")]
 
 import structlog  # noqa: E402 the path above comes first
 from fleet_client import hello, serving  # noqa: E402

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e")]
+sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e/parts")]
 
 from fleet import NO_BRAKE, Agent, Fleet  # noqa: E402 the path above comes first
 from slurm_cluster import SlurmCluster, missing, wait_until  # noqa: E402

@@ -67,19 +67,19 @@ def test_five_edits_make_a_check_that_passes_the_project_s_own_tests(copy: Path)
             apply(copy / name, language, text)
 
     (copy / "docs/faults.md").write_text(python(copy, "-m", "nodetriage.checks.document"))
-    python(copy, "-m", "ruff", "check", "checks", "tests/checks/test_kernel_taint.py")
-    python(copy, "-m", "ruff", "format", "--check", "checks", "tests/checks/test_kernel_taint.py")
+    python(copy, "-m", "ruff", "check", "checks", "tests/checks/host/test_kernel_taint.py")
+    python(copy, "-m", "ruff", "format", "--check", "checks", "tests/checks/host/test_kernel_taint.py")
     pytest_ = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
     machines = ("tests/test_hosts.py", "-k", "cpu-only or xid79")  # two of them: the others say the same of the page
     python(copy, *pytest_, *machines, "--update-golden")
     python(copy, *pytest_, *machines)
-    python(copy, *pytest_, "tests/checks/test_all_checks.py", "tests/checks/test_kernel_taint.py")
+    python(copy, *pytest_, "tests/checks/test_all_checks.py", "tests/checks/host/test_kernel_taint.py")
     python(copy, *pytest_, "tests/test_docs.py", "-k", "every_check_has_its_section or every_fault_is_described")
     assert "kernel_taint" in python(copy, "-m", "nodetriage.agent.cli.main", "check", "--root", "tests/hosts/cpu-only")
 
 
 @pytest.mark.parametrize(
-    "forgotten", ["checks/nodetriage/checks/__init__.py", "checks/nodetriage/checks/model/faults.toml"]
+    "forgotten", ["checks/nodetriage/checks/registry.py", "checks/nodetriage/checks/model/faults.toml"]
 )
 def test_a_forgotten_edit_is_told_by_a_test(copy: Path, forgotten: str) -> None:
     for name, blocks in steps().items():

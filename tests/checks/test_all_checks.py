@@ -1,7 +1,6 @@
 """The list of checks, and what holds for each of them."""
 
 import json
-import pkgutil
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -19,6 +18,7 @@ from nodetriage.checks.model.faults import faults
 from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies
 from nodetriage.checks.registry import ALL, all_checks
 
+SOURCES = Path(checks.__path__[0])
 WORKERS = ("gpu", "fabric", "storage", "bmc", "system")
 HOSTS = sorted(p.name for p in (Path(__file__).parents[1] / "hosts").iterdir() if p.is_dir())
 
@@ -28,15 +28,14 @@ def entry(value: str, name: str = "theirs") -> EntryPoint:
 
 
 def test_every_module_that_holds_a_check_is_in_the_list() -> None:
-    modules = [m.name for m in pkgutil.iter_modules(checks.__path__)]
-    holders = {m for m in modules if "\nCHECK = " in (Path(checks.__path__[0]) / f"{m}.py").read_text()}
+    holders = {path.stem for path in SOURCES.rglob("*.py") if "\nCHECK = " in path.read_text()}
 
     assert holders == {check.name for check in ALL}
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
 def test_a_check_is_short_and_names_only_faults_that_are_known(check: Check) -> None:
-    source = Path(checks.__path__[0]) / f"{check.name}.py"
+    (source,) = SOURCES.rglob(f"{check.name}.py")
 
     assert len(source.read_text().splitlines()) <= 120
     assert {*check.faults, check.hung_fault} <= set(faults())
@@ -61,7 +60,7 @@ import builtins, io, json, sys
 opened = []
 real = io.open_code
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-import nodetriage.checks
+import nodetriage.checks.registry
 print(json.dumps([[p for p in opened if p.endswith(".toml")], sorted(sys.modules)]))
 """
     tables, modules = json.loads(
@@ -177,7 +176,7 @@ def installed(folder: Path, kind: str, points: str) -> Path:
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-checks\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(points)
-    module = "from dataclasses import replace\nfrom nodetriage.checks import fs_full\n"
+    module = "from dataclasses import replace\nfrom nodetriage.checks.storage import fs_full\n"
     (folder / "their_checks.py").write_text(f'{module}CHECK = replace(fs_full.CHECK, name="theirs")\n')
     return folder
 
@@ -187,7 +186,7 @@ def test_a_check_of_an_installed_package_is_found(tmp_path: Path, kind: str) -> 
     theirs = installed(
         tmp_path, kind, "[console_scripts]\nx = y:z\n\n[nodetriage.checks]\ntheirs = their_checks:CHECK\n"
     )
-    script = "from nodetriage.checks import all_checks; print(all_checks()[0][-1].name)"
+    script = "from nodetriage.checks.registry import all_checks; print(all_checks()[0][-1].name)"
     done = subprocess.run(
         [sys.executable, "-c", script], env={"PYTHONPATH": str(theirs)}, capture_output=True, text=True
     )
@@ -197,7 +196,9 @@ def test_a_check_of_an_installed_package_is_found(tmp_path: Path, kind: str) -> 
 
 def test_packages_without_checks_cost_no_look_at_all_packages(tmp_path: Path) -> None:
     others = installed(tmp_path, "dist-info", "[console_scripts]\nnodetriage.checks = y:z\n")
-    script = "import sys; from nodetriage.checks import all_checks; all_checks(); print('email' in sys.modules)"
+    script = (
+        "import sys; from nodetriage.checks.registry import all_checks; all_checks(); print('email' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], env={"PYTHONPATH": str(others)}, capture_output=True, text=True
     )

@@ -5,8 +5,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodetriage.checks.bmc import bmc_power, bmc_sel, bmc_sensors
-from nodetriage.checks.fabric import eth_link, ib_errors, ib_firmware, ib_link
+from nodetriage.checks.bmc import (
+    bmc_power,
+    bmc_sel,
+    bmc_sensors,
+)
+from nodetriage.checks.fabric import (
+    eth_link,
+    ib_errors,
+    ib_firmware,
+    ib_link,
+)
 from nodetriage.checks.gpu import (
     gpu_driver,
     gpu_ecc,
@@ -23,10 +32,26 @@ from nodetriage.checks.gpu import (
     gpu_throttle,
     gpu_xid,
 )
-from nodetriage.checks.host import clock_sync, cpu_mce, kernel_hang, mem_edac, mem_size, node_drift, services
+from nodetriage.checks.host import (
+    clock_sync,
+    cpu_mce,
+    kernel_hang,
+    mem_edac,
+    mem_size,
+    node_drift,
+    services,
+)
 from nodetriage.checks.model import Check
-from nodetriage.checks.pcie import pcie_aer, pcie_link
-from nodetriage.checks.storage import disk_errors, disk_health, fs_full, fs_mounts
+from nodetriage.checks.pcie import (
+    pcie_aer,
+    pcie_link,
+)
+from nodetriage.checks.storage import (
+    disk_errors,
+    disk_health,
+    fs_full,
+    fs_mounts,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -1,4 +1,4 @@
-"""Who is at the other end, and what that allows. How it is proved: tls_proof.py, munge_proof.py; decision 40."""
+"""Who is at the other end, and what that allows. How it is proved: tls.py, munge.py; decision 40."""
 
 import datetime
 from collections.abc import Collection

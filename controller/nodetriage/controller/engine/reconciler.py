@@ -1,6 +1,6 @@
 """The loop around the pure policy: stored events in, recorded actions out.
 
-One task owns the state and takes everything through one inbox; performer.py does what was recorded, looker.py reads the
+One task owns the state and takes everything through one inbox; executor.py does what was recorded, poller.py reads the
 scheduler. All write through the store's writer, so a kill at any point leaves either all of a step or none of it.
 """
 

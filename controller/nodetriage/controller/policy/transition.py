@@ -1,8 +1,8 @@
 """The brain: `step(state, event, now, policy)` is all of it, and pure. What it returns is recorded before it is done.
 
-findings.py keeps what is known of a node, weigh.py says what that leads to, brake.py how many drains at once,
-breaker.py when to stop, commonmode.py what is no single node's fault, requeues.py what becomes of jobs, returns.py the
-way back, recheck.py whether what was recorded is still to be done. Here is which event concerns whom.
+findings.py keeps what is known of a node, evaluate.py says what that leads to, drain_limits.py how many drains at once,
+breaker.py when to stop, common_mode.py what is no single node's fault, requeues.py what becomes of jobs, recovery.py
+the way back, preconditions.py whether what was recorded is still to be done. Here is which event concerns whom.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """The gRPC service of the controller: agents' streams in, acks and commands out, Watch for everyone else.
 
-Here a call becomes a session and a session's messages are handed on; intake.py brings the events to the disk.
+Here a call becomes a session and a session's messages are handed on; ingest.py brings the events to the disk.
 """
 
 import asyncio

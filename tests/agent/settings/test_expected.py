@@ -12,7 +12,7 @@ from nodetriage.agent.settings.expected import gpu_models, with_profile
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.checks.registry import ALL
 
-HOSTS = Path(__file__).parents[1] / "hosts"
+HOSTS = Path(__file__).parents[2] / "hosts"
 H100, CPU_ONLY = Host(HOSTS / "dgx-h100"), Host(HOSTS / "cpu-only")
 DEFAULTS = config.defaults(ALL)
 

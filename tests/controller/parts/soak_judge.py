@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from upheaval_parts import WatchfulSlurm
+from soak_parts import WatchfulSlurm
 
 from nodetriage.controller.policy import common_mode
 from nodetriage.controller.policy.limits import Limits

@@ -1,4 +1,4 @@
-"""What upheaval.py needs: when servers really failed, and a Slurm that notes whose drain is touched."""
+"""What soak.py needs: when servers really failed, and a Slurm that notes whose drain is touched."""
 
 import json
 import lzma
@@ -10,7 +10,7 @@ from fake_slurm import FakeSlurm
 
 from nodetriage.controller.policy.reason import parse_reason
 
-TRACE = Path(__file__).resolve().parents[1] / "analysis/data/infinitehbd/fault_trace.json.xz"
+TRACE = Path(__file__).resolve().parents[2] / "analysis/data/infinitehbd/fault_trace.json.xz"
 TRACE_NODES, TRACE_DAYS = 400, 348.0
 DAY = 86400.0
 

@@ -33,7 +33,7 @@ from nodetriage.analysis.models.figure import Figure, OutOfDomain
 from nodetriage.analysis.models.interruptions import Run
 from nodetriage.analysis.simulate.planted import lemon_hazard_ratio
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TABLE = (HERE / "oracles.tsv").read_text(encoding="utf-8").splitlines()
 ROWS = {r["id"]: r for r in csv.DictReader(TABLE, delimiter="\t")}
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)

@@ -147,7 +147,7 @@ def test_the_verbs_plug_into_another_command(capsys: Captured) -> None:
 
 def test_the_commands_load_nothing_heavy_before_it_is_used() -> None:
     code = (
-        "import sys; from nodetriage.analysis import model_cli, simulate_cli; "
+        "import sys; from nodetriage.analysis.cli import model, simulate; "
         "print([m for m in ('numpy', 'scipy', 'polars', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -183,7 +183,7 @@ def test_simulate_says_where_it_cannot_write(tmp_path: Path, capsys: Captured) -
     assert "made" in capsys.readouterr().err
 
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
 
 
 def test_every_verb_is_documented() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from scenario import Scenario
 
-SCENARIOS = sorted((Path(__file__).resolve().parents[1] / "scenarios").glob("*.txt"))
+SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda p: p.stem)

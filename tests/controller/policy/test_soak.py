@@ -1,7 +1,7 @@
 """A few bad days of a small fleet: the whole month of a large one is bench/chaos.py."""
 
 import pytest
-from upheaval import RULES, Upheaval
+from soak import RULES, Upheaval
 
 from nodetriage.controller.policy import replay
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from upheaval_judge import FLAPPING, OWN_HIGH, OWN_LOW, Figures, Judge
-from upheaval_parts import DAY, WatchfulSlurm, recorded_faults
+from soak_judge import FLAPPING, OWN_HIGH, OWN_LOW, Figures, Judge
+from soak_parts import DAY, WatchfulSlurm, recorded_faults
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.engine import actions, inputs

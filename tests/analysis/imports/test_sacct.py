@@ -13,7 +13,7 @@ from nodetriage.analysis.history.history import read_jobs
 from nodetriage.analysis.imports import sacct, sacct_lines
 from nodetriage.analysis.tables import JOBS, TableError
 
-SAMPLES = Path(__file__).parent / "data" / "sacct"
+SAMPLES = Path(__file__).parents[1] / "data" / "sacct"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = "JobID|State|Submit|Start|End|ElapsedRaw|Suspended|NNodes|NodeList|AllocTRES|SubmitLine|JobName"
 

@@ -13,7 +13,7 @@ from nvml_library import FakeGpus
 
 from nodetriage.agent.cli.main import main
 
-HOSTS = Path(__file__).parents[1] / "hosts"
+HOSTS = Path(__file__).parents[2] / "hosts"
 XID = "NVRM: Xid (PCI:0000:3a:00): 79, GPU has fallen off the bus.\n"
 
 

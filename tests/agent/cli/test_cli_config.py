@@ -7,7 +7,7 @@ import pytest
 
 from nodetriage.agent.cli.main import main
 
-HOSTS = Path(__file__).resolve().parents[1] / "hosts"
+HOSTS = Path(__file__).resolve().parents[2] / "hosts"
 
 
 @pytest.fixture

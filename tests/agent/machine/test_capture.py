@@ -15,7 +15,7 @@ from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.redact import Scrubber
 from nodetriage.checks.model import Check, Unavailable
 
-HOSTS = Path(__file__).parents[1] / "hosts"
+HOSTS = Path(__file__).parents[2] / "hosts"
 KEY = b"of this machine alone"
 
 

@@ -22,7 +22,7 @@ import pytest
 from nodetriage.analysis.history import outages
 from nodetriage.analysis.models import burst, poisson
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TABLE = (HERE / "oracles.tsv").read_text(encoding="utf-8").splitlines()
 ROWS = {r["id"]: r for r in csv.DictReader(TABLE, delimiter="\t")}
 LAST_DAY = 348.9798

@@ -21,7 +21,7 @@ from nodetriage.checks.readers.nvidia_log import (
 )
 from nodetriage.checks.rules.xid_rules import assess
 
-TABLE = Path(__file__).parent / "data/xid_lines.tsv"
+TABLE = Path(__file__).parents[1] / "data/xid_lines.tsv"
 
 
 def rows_of(table: Path) -> list[dict[str, str]]:

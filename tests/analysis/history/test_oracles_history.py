@@ -14,7 +14,7 @@ from nodetriage.analysis.history.attribution import Attribution
 from nodetriage.analysis.lemons import score, signals
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, TIME
 
-TABLE = (Path(__file__).parent / "oracles.tsv").read_text(encoding="utf-8").splitlines()
+TABLE = (Path(__file__).parents[1] / "oracles.tsv").read_text(encoding="utf-8").splitlines()
 ROWS = {r["id"]: r for r in csv.DictReader(TABLE, delimiter="\t")}
 TEN = datetime(2025, 6, 2, 10, 0, tzinfo=UTC)
 NOW = datetime(2025, 9, 1, tzinfo=UTC)

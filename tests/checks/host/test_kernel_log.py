@@ -10,7 +10,7 @@ from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, KernelRecord
 from nodetriage.checks.registry import ALL
 
-DGX = Path(__file__).resolve().parents[1] / "hosts/dgx-h100"
+DGX = Path(__file__).resolve().parents[2] / "hosts/dgx-h100"
 
 
 class Listened(Host):

@@ -15,7 +15,7 @@ from nodetriage.analysis.cli import main
 from nodetriage.analysis.history import study
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, empty
 
-SAMPLES = Path(__file__).parent / "data" / "sacct"
+SAMPLES = Path(__file__).parents[1] / "data" / "sacct"
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_model_and_simulate_are_offered_beside_it(capsys: pytest.CaptureFixture[
 
 
 def test_the_settings_in_the_documentation_are_all_settings_and_their_defaults(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "history.md").read_text(encoding="utf-8")
     text = page.split("```toml\n")[1].split("```")[0]
     (tmp_path / "defaults.toml").write_text(text)
     assert study.read_settings(tmp_path / "defaults.toml") == study.Settings()
@@ -204,6 +204,6 @@ def test_the_settings_in_the_documentation_are_all_settings_and_their_defaults(t
 
 
 def test_every_report_and_column_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "history.md").read_text(encoding="utf-8")
     for word in (*main.NAMES, *JOBS, *EVENTS, *OUTAGES):
         assert f"`{word}`" in page

@@ -52,7 +52,7 @@ def repeaters(starts: pl.DataFrame, least: int) -> set[str]:
 
 
 def test_the_eleven_nodes_of_infinitehbd_with_five_faults_in_28_days_are_flagged() -> None:
-    with lzma.open(Path(__file__).parent / "data" / "infinitehbd" / "fault_trace.json.xz") as file:
+    with lzma.open(Path(__file__).parents[1] / "data" / "infinitehbd" / "fault_trace.json.xz") as file:
         trace = json.load(file)
     zero = datetime(2024, 3, 30, tzinfo=UTC)
     rows = [(e["node_id"], zero + timedelta(days=e["event_time"])) for e in trace if e["event_type"] == "fault_start"]
