@@ -21,7 +21,7 @@ from nodetriage.controller.auth.certificate import Role
 LINES = 300
 LATENCY_S, LOSS = 0.05, 0.05
 XID_31 = "NVRM: Xid (PCI:{part}): 31, pid={number}, name=job, Ch 00000008, MMU Fault"
-LINK = Path(__file__).with_name("link.py")
+LINK = Path(__file__).parent / "parts/link.py"
 
 
 @pytest.fixture
