@@ -52,7 +52,7 @@ class Counts:
             "lemon_recall": (self.flagged_right, self.lemons),
             "flagged_share": (self.flagged, self.nodes),
         }
-        return {name: part / whole if whole else float("nan") for name, (part, whole) in pairs.items()}
+        return {name: component / whole if whole else float("nan") for name, (component, whole) in pairs.items()}
 
 
 def main() -> int:

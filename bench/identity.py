@@ -26,16 +26,16 @@ from nodetriage.agent.delivery.identity import MungeIdentity, TlsIdentity  # noq
 from nodetriage.agent.settings.config import IdentitySettings  # noqa: E402
 from nodetriage.controller.auth.addresses import NodeAddresses  # noqa: E402
 from nodetriage.controller.auth.certificate import Role  # noqa: E402
-from nodetriage.controller.auth.identity import Proof, ThisMachine  # noqa: E402
+from nodetriage.controller.auth.identity import Credentials, ThisMachine  # noqa: E402
 from nodetriage.controller.auth.identity_settings import IdentitySettings as Controllers  # noqa: E402
-from nodetriage.controller.auth.munge import MungeProof  # noqa: E402
-from nodetriage.controller.auth.tls import TlsProof  # noqa: E402
+from nodetriage.controller.auth.munge import MungeAuthenticator  # noqa: E402
+from nodetriage.controller.auth.tls import TlsAuthenticator  # noqa: E402
 
 AT_ONCE = 8
 NODE = "localhost"
 
 
-async def measure(proof: Proof, identify: Callable[[str], Awaitable[Identity]], count: int) -> dict[str, float]:
+async def measure(proof: Credentials, identify: Callable[[str], Awaitable[Identity]], count: int) -> dict[str, float]:
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def once(target: str) -> None:
@@ -58,10 +58,10 @@ async def main(count: int) -> None:
         site = Site(Path(folder) / "pki")
         certificate, key = site.pair(Role.NODE, NODE)
         own = IdentitySettings("tls", site.folder / "ca.crt", certificate, key)
-        found["tls"] = await measure(TlsProof(site.settings()), TlsIdentity(own), count)
+        found["tls"] = await measure(TlsAuthenticator(site.settings()), TlsIdentity(own), count)
     munged = Munged()
     try:
-        proof = MungeProof(Controllers("munge", munge_socket=munged.socket), NodeAddresses())
+        proof = MungeAuthenticator(Controllers("munge", munge_socket=munged.socket), NodeAddresses())
         identify = MungeIdentity(IdentitySettings("munge", munge_socket=munged.socket), NODE)
         found["munge"] = await measure(proof, identify, count)
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e/parts")]
 
-from fleet import NO_BRAKE, Agent, Fleet  # noqa: E402 the path above comes first
+from fleet import NO_DRAIN_LIMITS, Agent, Fleet  # noqa: E402 the path above comes first
 from slurm_cluster import SlurmCluster, missing, wait_until  # noqa: E402
 
 XID_79 = "NVRM: Xid (PCI:0000:3a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -42,7 +42,7 @@ def kernel_line_to_drain_s(cluster: SlurmCluster, agent: Agent) -> float:
 def measure(folder: Path, rounds: int) -> list[float]:
     """Seconds, one for each round."""
     cluster = SlurmCluster(folder / "slurm", nodes=rounds)
-    fleet = Fleet(folder, cluster.env, policy=NO_BRAKE + ALONE)
+    fleet = Fleet(folder, cluster.env, policy=NO_DRAIN_LIMITS + ALONE)
     found = []
     try:
         fleet.start_controller()

@@ -56,7 +56,11 @@ class Clock:
 
 def _event_body() -> bytes:
     made = pb.Event(boot_id=BOOT, at_unix_us=time.time_ns() // 1000, kind=pb.EVENT_KIND_REPEATED)
-    made.check, made.part, made.fault = "gpu_xid", "GPU-5d5b1ba5-6bd1-4f9b-a3bf-1d0b9b2a7a11", "gpu_xid_application"
+    made.check, made.component, made.fault = (
+        "gpu_xid",
+        "GPU-5d5b1ba5-6bd1-4f9b-a3bf-1d0b9b2a7a11",
+        "gpu_xid_application",
+    )
     made.severity = pb.SEVERITY_WARNING
     made.evidence["xid"].whole = 31
     made.evidence["line"].text = "NVRM: Xid (PCI:0000:3a:00): 31, pid=4242, name=python, Ch 00000008"

@@ -112,7 +112,7 @@ def main() -> int:
     figures: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="prolog-") as name:
         folder = Path(name)
-        agent = LiveAgent(folder / "n1", settings="[hooks]\nreuse_s = 0\nauthority = 'observe'\n")
+        agent = LiveAgent(folder / "n1", settings="[hooks]\nreuse_s = 0\nmode = 'observe'\n")
         hook = script("prolog", build(folder), str(folder / "n1"), folder / "prolog")
         agent.start()
         time.sleep(SETTLE_S)

@@ -15,7 +15,7 @@ from pathlib import Path
 PARSERS = {"nodetriage": "nodetriage.agent.cli.main", "nodetriagectl": "nodetriage.controller.cli.main"}
 ENDING = """\
 .SH EXIT STATUS
-0 ok, 1 warning, 2 low or high, 3 unknown (hung, broken, nothing could be looked at, nobody answers),
+0 ok, 1 warning, 2 major or critical, 3 unknown (hung, broken, nothing could be looked at, nobody answers),
 78 bad configuration or command line.
 .SH FILES
 .TP

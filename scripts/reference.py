@@ -77,8 +77,8 @@ COMMANDS = """\
 
 {made}
 
-Exit codes: 0 ok, 1 warning, 2 low or high, 3 unknown (hung, broken, nothing could be looked at, nobody answers), 78 bad
-configuration or command line.
+Exit codes: 0 ok, 1 warning, 2 major or critical, 3 unknown (hung, broken, nothing to look at, nobody answers), 78
+bad configuration or command line.
 """
 
 

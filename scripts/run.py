@@ -167,7 +167,7 @@ def age(seconds: float | None) -> str:
 
 
 def what(check: dict[str, Any]) -> str:
-    found = [f"{f['severity']} {f['fault']} {f['part']} ({f['occurrences']}x)" for f in check["findings"]]
+    found = [f"{f['severity']} {f['fault']} {f['component']} ({f['occurrences']}x)" for f in check["findings"]]
     return "; ".join(found) or str(check["why"])
 
 

@@ -9,7 +9,7 @@ from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.registry import ALL
 
 GPU_LOST = next(check for check in ALL if check.name == "gpu_lost")
-GONE = Finding("0000:1b:00.0", "gpu_missing", Severity.HIGH)
+GONE = Finding("0000:1b:00.0", "gpu_missing", Severity.CRITICAL)
 
 
 def after(*runs: tuple[Finding, ...]) -> CheckVerdict:

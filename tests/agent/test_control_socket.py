@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.control_socket import REQUEST_LIMIT_BYTES, StatusServer, ask
+from nodetriage.agent.control_socket import REQUEST_LIMIT_BYTES, ControlSocket, ask
 
 CLIENT = """
 import os, sys
@@ -36,7 +36,7 @@ def with_server(folder: Path, client: Callable[[Path], Any]) -> Any:
         return {"you": request}
 
     async def main() -> Any:
-        server = StatusServer(folder / "run/agent.sock", answer)
+        server = ControlSocket(folder / "run/agent.sock", answer)
         await server.start()
         try:
             return await asyncio.to_thread(client, folder / "run/agent.sock")

@@ -75,7 +75,7 @@ class Agent:
         until(lambda: self.check(name)["age_s"] < time.monotonic() - since_s)
 
     def parts(self, name: str) -> list[str]:
-        return [f["part"] for f in self.check(name).get("findings", [])]
+        return [f["component"] for f in self.check(name).get("findings", [])]
 
     def end(self, number: signal.Signals = signal.SIGTERM, limit_s: float = 60.0) -> int:
         assert self.process
@@ -97,7 +97,7 @@ class Agent:
         return [pb.Event.FromString(body) for _, body in rows]
 
     def raised(self) -> list[str]:
-        return [e.part for e in self.events() if e.kind == pb.EVENT_KIND_RAISED]
+        return [e.component for e in self.events() if e.kind == pb.EVENT_KIND_RAISED]
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_frozen_disk_hangs_its_check_alone_and_the_agent_stops_in_time(agent: 
     for _ in range(4):
         agent.wait_for_a_run("word", time.monotonic())
     hung = until(lambda: agent.check("disk").get("findings"))[0]
-    assert (hung["part"], hung["fault"]) == (str(trial / "mount"), "mount_hung")
+    assert (hung["component"], hung["fault"]) == (str(trial / "mount"), "mount_hung")
     assert hung["evidence"]["wchan"]
     until(lambda: agent.check("disk")["outcome"] == agent.check("disk2")["outcome"] == "hung")
     assert len(agent.status()["abandoned_workers"]) == 1
@@ -264,7 +264,7 @@ def test_a_check_can_be_run_on_demand_and_an_unknown_one_is_refused(agent: Agent
     (trial / "word").write_text("bad port1")
     answer = ask(agent.folder / "run/agent.sock", {"ask": "run", "checks": ["word"]}, 60)
     assert list(answer["checks"]) == ["word"]
-    assert answer["checks"]["word"]["findings"][0]["part"] == "port1"
+    assert answer["checks"]["word"]["findings"][0]["component"] == "port1"
     answer = ask(agent.folder / "run/agent.sock", {"ask": "run", "checks": ["wrd"]}, 60)
     assert answer == {"error": "not enabled here: wrd; enabled checks: log, word"}
     assert "known: run, status" in ask(agent.folder / "run/agent.sock", {"ask": "x"}, 60)["error"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC, PortBytes, read
 from nodetriage.agent.traffic import Traffic
-from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.workers.pool import WorkerPool
 from nodetriage.agent.workers.run import Result
 from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.model import Outcome
@@ -37,7 +37,7 @@ def test_a_worker_reads_them_and_only_what_is_new_is_told(tmp_path: Path) -> Non
     port(tmp_path, "1", "2")
 
     async def body() -> None:
-        workers = Workers(Setup(str(tmp_path), {}), "nodetriage.agent.installed_checks:CHECKS", lambda _: None)
+        workers = WorkerPool(Setup(str(tmp_path), {}), "nodetriage.agent.installed_checks:CHECKS", lambda _: None)
         traffic = Traffic(workers.run)
         try:
             result = await workers.run(TRAFFIC)

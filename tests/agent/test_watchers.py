@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.core.record_queue import Inbox, Position
+from nodetriage.agent.core.record_queue import Position, RecordQueue
 from nodetriage.agent.machine.kmsg import KernelLog
-from nodetriage.agent.watchers import KernelLogSource, Surroundings
+from nodetriage.agent.watchers import KernelLogWatcher, Watchers
 from nodetriage.checks.model import Check
 
 XID: Check[Any, Any] = Check(
@@ -34,14 +34,14 @@ class Heard:
         self.losses += 1
 
 
-def follow(path: Path, body: Callable[[KernelLogSource, Heard, Inbox], Awaitable[None]], **fields: Any) -> None:
+def follow(path: Path, body: Callable[[KernelLogWatcher, Heard, RecordQueue], Awaitable[None]], **fields: Any) -> None:
     async def main() -> None:
-        heard, inbox = Heard(), Inbox((XID,), Position("b"))
+        heard, record_queue = Heard(), RecordQueue((XID,), Position("b"))
         user = fields.pop("accept_user_records", False)
-        source = KernelLogSource(path, user, inbox, heard.wake, heard.lost, **fields)
+        source = KernelLogWatcher(path, user, record_queue, heard.wake, heard.lost, **fields)
         source.start()
         try:
-            await body(source, heard, inbox)
+            await body(source, heard, record_queue)
         finally:
             source.stop()
 
@@ -61,12 +61,12 @@ def test_old_and_new_records_wake_their_check_and_user_space_is_not_believed(tmp
     writer = os.open(log, os.O_RDWR | os.O_NONBLOCK)
     os.write(writer, b"3,1,10,-;NVRM: Xid 79\n")
 
-    async def body(source: KernelLogSource, heard: Heard, inbox: Inbox) -> None:
+    async def body(source: KernelLogWatcher, heard: Heard, record_queue: RecordQueue) -> None:
         assert heard.woken == ["gpu_xid"]  # what was there before the start
         os.write(writer, b"11,2,20,-;NVRM: Xid 79, says a user\n6,3,30,-;usb 1-1\n\xff\xfe\x00garbage\n")
         os.write(writer, b"3,9,40,-;NVRM: Xid 48\n")
         await until(lambda: len(heard.woken) == 2)
-        assert [r.text for r in inbox.take("gpu_xid")] == ["NVRM: Xid 79", "NVRM: Xid 48"]
+        assert [r.text for r in record_queue.take("gpu_xid")] == ["NVRM: Xid 79", "NVRM: Xid 48"]
         assert source.trouble == ""
 
     try:
@@ -92,11 +92,11 @@ def test_an_overrun_is_told_at_once_and_counted_once(tmp_path: Path) -> None:
             raise answer
         return answer
 
-    async def body(source: KernelLogSource, heard: Heard, inbox: Inbox) -> None:
+    async def body(source: KernelLogWatcher, heard: Heard, record_queue: RecordQueue) -> None:
         assert heard.losses == 1
         assert source.take_losses() == (1, 1)
         assert source.take_losses() == (0, 0)
-        assert len(inbox.take("gpu_xid")) == 2
+        assert len(record_queue.take("gpu_xid")) == 2
 
     follow(log, body, open_log=lambda path, after: KernelLog(path, after, read=read))
 
@@ -108,7 +108,7 @@ def test_a_log_that_fails_later_is_a_trouble_that_is_kept(tmp_path: Path) -> Non
     def read(fd: int, size: int) -> bytes:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    async def body(source: KernelLogSource, heard: Heard, inbox: Inbox) -> None:
+    async def body(source: KernelLogWatcher, heard: Heard, record_queue: RecordQueue) -> None:
         assert "kmsg: Operation not permitted" in source.trouble
 
     follow(log, body, open_log=lambda path, after: KernelLog(path, after, read=read))
@@ -124,7 +124,7 @@ MEM = Path("/sys/class/mem")
 def test_devices_that_come_together_wake_once_and_a_changed_one_does_not() -> None:
     async def main() -> list[str]:
         woken: list[str] = []
-        source = Surroundings((XID, DEVICES), woken.append)
+        source = Watchers((XID, DEVICES), woken.append)
         source.start()
         try:
             (MEM / "zero/uevent").write_text("change")

@@ -43,7 +43,7 @@ class Made:
     def event(self, node: str, at: float, fault: str, **columns: Any) -> dict[str, Any]:
         """A finding of high severity that was raised."""
         row = {"node": node, "at": self.at(at), "kind": "raised", "check": fault.split("_")[0], "fault": fault}
-        return {**row, "part": "", "severity": 4, **columns}
+        return {**row, "component": "", "severity": 4, **columns}
 
     def table(self, rows: list[dict[str, Any]], schema: Schema) -> pl.DataFrame:
         return pl.DataFrame([{**dict.fromkeys(schema), **r} for r in rows], schema=dict(schema), orient="row")

@@ -86,7 +86,7 @@ def test_no_node_carries_more_gpus_than_it_has(made: simulate.Simulated) -> None
 
 def test_seen_faults_have_evidence_in_time_silent_ones_none_and_late_ones_too_late(made: simulate.Simulated) -> None:
     serious = made.events.filter(
-        (pl.col("severity") >= 3) & (pl.col("kind") == "raised") & (pl.col("part") != "/datasets")
+        (pl.col("severity") >= 3) & (pl.col("kind") == "raised") & (pl.col("component") != "/datasets")
     )
     near = hit(made).sort("at").join_asof(
         serious.select(pl.col("at").alias("seen_at"), "node").sort("seen_at"),
@@ -107,7 +107,7 @@ def test_lemons_fail_as_much_more_often_as_planted() -> None:
     by_kind = dict(nodes.group_by("lemon").agg(pl.col("hazard_per_1000_node_days").first()).iter_rows())
     assert by_kind[True] / by_kind[False] == pytest.approx(lemon_hazard_ratio(0.14, 0.04, 0.012))
     raised = made.events.filter(
-        (pl.col("kind") == "raised") & (pl.col("severity") == 4) & (pl.col("part") != "/datasets")
+        (pl.col("kind") == "raised") & (pl.col("severity") == 4) & (pl.col("component") != "/datasets")
     )
     counted = raised.join(nodes, on="node").group_by("lemon").len()
     share = counted.filter("lemon")["len"].item() / counted["len"].sum()

@@ -35,7 +35,7 @@ def host(bmc: SimulatedBmc) -> Host:
 
 
 def found(check: Check[Any, Any], now: Any, before: Any = None) -> dict[tuple[str, str], Severity]:
-    return {(f.part, f.fault): f.severity for f in check.judge(now, before, check.policy)}
+    return {(f.component, f.fault): f.severity for f in check.judge(now, before, check.policy)}
 
 
 def test_a_bmc_with_nothing_wrong_gives_nothing(host: Host) -> None:
@@ -50,7 +50,7 @@ def test_a_supply_without_input_is_found_though_its_status_says_ok(bmc: Simulate
     assert "| ok  |" in bmc.ipmitool("sdr", "type", "Power Supply").splitlines()[0]
     assert found(bmc_power.CHECK, bmc_power.read(host)) == {
         ("Psu1 Status", "psu_input_lost"): Severity.WARNING,
-        ("Psu Redundancy", "psu_redundancy_lost"): Severity.LOW,
+        ("Psu Redundancy", "psu_redundancy_lost"): Severity.MAJOR,
     }
 
 
@@ -59,7 +59,7 @@ def test_heat_and_a_slow_fan_are_judged_by_the_vendors_thresholds(bmc: Simulated
     bmc.emulate("sensor_set_value 0x20 0 3 8 1")
 
     assert found(bmc_sensors.CHECK, bmc_sensors.read(host)) == {
-        ("Inlet Temp", "bmc_temperature"): Severity.LOW,
+        ("Inlet Temp", "bmc_temperature"): Severity.MAJOR,
         ("Fan1", "bmc_fan"): Severity.WARNING,
     }
 
@@ -74,10 +74,10 @@ def test_only_what_is_new_in_the_log_counts_and_the_log_is_left_as_it_was(bmc: S
     now = bmc_sel.read(host)
 
     assert found(bmc_sel.CHECK, now, before) == {
-        ("Critical Interrupt #0xa1", "bmc_critical_interrupt"): Severity.HIGH,
-        ("Memory Dimm Ecc", "bmc_memory_uncorrectable"): Severity.HIGH,
+        ("Critical Interrupt #0xa1", "bmc_critical_interrupt"): Severity.CRITICAL,
+        ("Memory Dimm Ecc", "bmc_memory_uncorrectable"): Severity.CRITICAL,
     }
-    assert found(bmc_sel.CHECK, bmc_sel.read(host), bmc_sel.remember(before, now)) == {}
+    assert found(bmc_sel.CHECK, bmc_sel.read(host), bmc_sel.next_state(before, now)) == {}
     assert bmc.ipmitool("sel", "elist") == log
 
 

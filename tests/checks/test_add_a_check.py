@@ -50,7 +50,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def python(copy: Path, *arguments: str) -> str:
-    roots = (str(copy / part) for part in ("agent", "analysis", "checks", "controller", "proto"))
+    roots = (str(copy / component) for component in ("agent", "analysis", "checks", "controller", "proto"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONPYCACHEPREFIX": str(copy / ".pyc")}
     ran = subprocess.run(
         [sys.executable, *arguments], cwd=copy, capture_output=True, text=True, env=environment, timeout=100

@@ -49,7 +49,7 @@ def test_a_check_is_short_and_names_only_faults_that_are_known(check: Check) -> 
 @pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
 def test_only_a_check_that_can_take_a_held_fault_back_reports_faults_once(check: Check) -> None:
     """Faults that are held after one report need no `clears`, but `clears` without such faults is a mistake."""
-    held = [f for f in check.faults if faults()[f].ends != "gone"]
+    held = [f for f in check.faults if faults()[f].latching != "no"]
 
     assert not check.clears or held
 
@@ -120,7 +120,7 @@ def test_a_machine_with_a_fault_shows_it_and_nothing_else_that_drains(hosts: Pat
     host = Host(hosts / name)
     settings = policies(choose(host.text(DMI_PRODUCT), ()), {}, "")
     found = {
-        (f.part, f.fault)
+        (f.component, f.fault)
         for check in ALL
         for f in run(check, host.for_check(check), settings[check.name], None).findings
         if f.severity > 2 and f.fault != "gpu_recovery_action"

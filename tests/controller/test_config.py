@@ -6,7 +6,7 @@ import pytest
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.config import load, needs_restart
-from nodetriage.controller.policy.rules import Authority
+from nodetriage.controller.policy.rules import Mode
 from nodetriage.controller.scheduler import NoScheduler
 from nodetriage.controller.slurm.client import Slurm
 from nodetriage.controller.store.database import open_database
@@ -58,12 +58,12 @@ def test_a_wrong_setting_is_one_line_that_names_it(tmp_path: Path, text: str) ->
 
 def test_a_policy_beside_the_file_is_in_force_and_the_shipped_one_otherwise(tmp_path: Path) -> None:
     path = written(tmp_path, "")
-    assert load(path).load_policy().authority == Authority.ACT
-    (tmp_path / "policy.toml").write_text('authority = "observe"\n')
-    assert load(path).load_policy().authority == Authority.OBSERVE
-    (tmp_path / "named.toml").write_text('authority = "recommend"\n')
+    assert load(path).load_policy().mode == Mode.ENFORCE
+    (tmp_path / "policy.toml").write_text('mode = "observe"\n')
+    assert load(path).load_policy().mode == Mode.OBSERVE
+    (tmp_path / "named.toml").write_text('mode = "recommend"\n')
     written(tmp_path, '[policy]\nfile = "named.toml"\n')
-    assert load(path).load_policy().authority == Authority.RECOMMEND
+    assert load(path).load_policy().mode == Mode.RECOMMEND
 
 
 def test_only_the_policy_can_change_without_a_restart(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import frozen
 import pytest
-from fleet import NO_BRAKE, Fleet
+from fleet import NO_DRAIN_LIMITS, Fleet
 from listener import Listener
 from postgres import postgres_server, postgres_url
 from slurm_cluster import SlurmCluster, missing
@@ -47,7 +47,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def idle_fleet(cluster: SlurmCluster, folder: Path) -> Iterator[Fleet]:
     """A fleet that acts on `cluster`; nothing of it runs yet."""
-    fleet = Fleet(folder, cluster.env, policy=NO_BRAKE)
+    fleet = Fleet(folder, cluster.env, policy=NO_DRAIN_LIMITS)
     try:
         yield fleet
     finally:

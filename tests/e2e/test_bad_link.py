@@ -20,7 +20,7 @@ from nodetriage.controller.auth.certificate import Role
 
 LINES = 300
 LATENCY_S, LOSS = 0.05, 0.05
-XID_31 = "NVRM: Xid (PCI:{part}): 31, pid={number}, name=job, Ch 00000008, MMU Fault"
+XID_31 = "NVRM: Xid (PCI:{component}): 31, pid={number}, name=job, Ch 00000008, MMU Fault"
 LINK = Path(__file__).parent / "parts/link.py"
 
 
@@ -99,8 +99,8 @@ def test_over_a_link_that_breaks_twice_everything_arrives_once_and_backlog_and_l
     agent = machines.start_agent("n1", "n1", by_tls(site, "n1"), log="kmsg")
     says(agent, '"controller connected"')
     parts = [f"{number:04x}:fe:00" for number in range(LINES)]
-    for number, part in enumerate(parts):
-        log.write(XID_31.format(part=part, number=number))
+    for number, component in enumerate(parts):
+        log.write(XID_31.format(component=component, number=number))
         time.sleep(0.005)  # a load that goes on while the link breaks
         if number in (LINES // 3, 2 * LINES // 3):
             link.send(signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_over_a_link_that_breaks_twice_everything_arrives_once_and_backlog_and_l
     took_s = wait_until(lambda: len(arrived(machines)) >= LINES, 200, "all lines have arrived")
 
     print(f"the last of {LINES} events arrived {took_s:.1f} s after it happened")
-    assert [part for _, part in sorted(arrived(machines))] == [f"{part}.0" for part in parts]
+    assert [component for _, component in sorted(arrived(machines))] == [f"{component}.0" for component in parts]
     taken = max(2, connections_for([number for number, _ in arrived(machines)]))
     what = f"the agent has told of {taken} connections, without which there is no such order"
     wait_until(lambda: agent.said().count('"controller connected"') >= taken, 30, what)

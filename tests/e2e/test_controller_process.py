@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from fleet import LIMIT_S, NO_BRAKE, Fleet
+from fleet import LIMIT_S, NO_DRAIN_LIMITS, Fleet
 from slurm_cluster import SlurmCluster, wait_until
 
 XID_79 = "NVRM: Xid (PCI:0000:3a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -43,7 +43,7 @@ def test_while_slurm_is_ill_the_drain_stays_to_be_done_and_is_done_once_it_is_we
     fleet = Fleet(
         folder,
         with_sick_commands(cluster.env, folder, ill, illness),
-        policy=NO_BRAKE,
+        policy=NO_DRAIN_LIMITS,
         settings="[scheduler]\ntimeout_s = 5\n",
     )
     try:

@@ -45,7 +45,7 @@ def test_a_frozen_disk_is_a_finding_while_heartbeat_and_other_checks_go_on(
 
     wait_until(lambda: agent.check("fs_mounts")["outcome"] == "hung", LIMIT_S, "fs_mounts is hung")
     (finding,) = agent.check("fs_mounts")["findings"]
-    assert (finding["part"], finding["fault"]) == (str(mount.point), "mount_hung")
+    assert (finding["component"], finding["fault"]) == (str(mount.point), "mount_hung")
     assert finding["evidence"]["wchan"] == "request_wait_answer"
     wait_until(lambda: time.monotonic() - frozen_s > FROZEN_S, LIMIT_S, f"it has been frozen for {FROZEN_S:g} s")
     assert agent.check("fs_mounts")["outcome"] == "hung"
@@ -60,4 +60,6 @@ def test_a_frozen_disk_is_a_finding_while_heartbeat_and_other_checks_go_on(
     wait_until(lambda: not agent.status()["abandoned_workers"], LIMIT_S, "the abandoned worker has ended")
     kinds = [pb.EVENT_KIND_RAISED, pb.EVENT_KIND_CLEARED]
     told = ("mount_hung", str(mount.point))
-    wait_until(lambda: [e.kind for e in listener.events if (e.fault, e.part) == told] == kinds, LIMIT_S, "both came")
+    wait_until(
+        lambda: [e.kind for e in listener.events if (e.fault, e.component) == told] == kinds, LIMIT_S, "both came"
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fleet import LIMIT_S, NO_BRAKE, START_LIMIT_S, Agent
+from fleet import LIMIT_S, NO_DRAIN_LIMITS, START_LIMIT_S, Agent
 from programs import NODETRIAGECTL, Program
 from slurm_cluster import SlurmCluster, wait_until
 
@@ -24,7 +24,7 @@ class Pair:
         self.running: dict[str, Program] = {}
         for name in "ab":
             (folder / name).mkdir()
-            (folder / name / "policy.toml").write_text(NO_BRAKE)
+            (folder / name / "policy.toml").write_text(NO_DRAIN_LIMITS)
             (folder / name / "controller.toml").write_text(
                 f'[controller]\nlisten = "{self.address(name)}"\nstate_dir = "{folder}/{name}/state"\n'
                 f'database = "{database}"\nheartbeat_every_s = 0\n'

@@ -42,9 +42,9 @@ class LocalAgent:
         except (OSError, ValueError, KeyError):
             return {}
 
-    def found(self, name: str, part: str) -> dict[str, dict[str, Any]]:
+    def found(self, name: str, component: str) -> dict[str, dict[str, Any]]:
         """Findings of the check on the part, by fault."""
-        return {f["fault"]: f for f in self.check(name).get("findings", ()) if f["part"] == part}
+        return {f["fault"]: f for f in self.check(name).get("findings", ()) if f["component"] == component}
 
     def close(self) -> None:
         self._program.kill()
@@ -85,7 +85,7 @@ def test_a_disk_that_fails_is_found_by_the_kernel_s_lines_and_in_the_mount_table
         wait_until(lambda: agent.found("disk_errors", name).keys() >= everything, 60, "the kernel's lines are findings")
         wait_until(lambda: agent.found("fs_mounts", point), 60, "the mount is read-only")
         (finding,) = agent.found("fs_mounts", point).values()
-        assert (finding["fault"], finding["severity"]) == ("mount_read_only", "high")
+        assert (finding["fault"], finding["severity"]) == ("mount_read_only", "critical")
     finally:
         agent.close()
 

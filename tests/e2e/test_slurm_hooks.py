@@ -10,7 +10,7 @@ from pathlib import Path
 
 import frozen
 import pytest
-from fleet import LIMIT_S, NO_BRAKE, Agent, Fleet
+from fleet import LIMIT_S, NO_DRAIN_LIMITS, Agent, Fleet
 from hook_program import build, script
 from nvml_library import FakeGpus
 from programs import NODETRIAGE, Program
@@ -72,7 +72,7 @@ def hooked(_hooked: tuple[SlurmCluster, Path], folder: Path) -> Iterator[SlurmCl
 @pytest.fixture
 def idle_hooked_fleet(hooked: SlurmCluster, folder: Path) -> Iterator[Fleet]:
     """A fleet that observes the hooked cluster without acting on it."""
-    fleet = Fleet(folder, hooked.env, policy=f"authority = 'observe'\n{NO_BRAKE}")
+    fleet = Fleet(folder, hooked.env, policy=f"mode = 'observe'\n{NO_DRAIN_LIMITS}")
     try:
         yield fleet
     finally:

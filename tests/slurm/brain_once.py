@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.policy.rules import Policy, load_policy
 from nodetriage.controller.policy.state import Tick
 from nodetriage.controller.scheduler import NodeView
@@ -38,17 +38,17 @@ async def run(path: str, policy: Policy, environment: Mapping[str, str] | None =
     store = Store(open_database(f"sqlite:///{path}"))
     await store.open()
     slurm = Counted(timeout_s=30, environment=environment)
-    brain = Brain(store, slurm, policy, tick_s=0.1, scan_s=0.2)
-    task = asyncio.create_task(brain.run())
+    reconciler = Reconciler(store, slurm, policy, tick_s=0.1, scan_s=0.2)
+    task = asyncio.create_task(reconciler.run())
     a = schema.actions.c
     undone = select(func.count()).where(a.status.in_(("pending", "started")))
 
     async def all_is_done() -> bool:
         if (
-            slurm.looks < 2 or brain.state.cursor < store.newest_id
+            slurm.looks < 2 or reconciler.state.cursor < store.newest_id
         ):  # the second look began after the first was taken in
             return False
-        await brain.post(Tick())
+        await reconciler.post(Tick())
         return not await store.read(lambda c: c.scalar(undone))
 
     async with asyncio.timeout(LIMIT_S):

@@ -33,7 +33,7 @@ class Controller:
             if not known:
                 described = {"node": node, "boot_id": "b", "agent_version": "1", "profile": ""}
                 connection.execute(schema.nodes.insert().values(**described, first_seen_us=1, last_seen_us=1))
-            row = {"check_name": "gpu_xid", "part": "GPU-1", "fault": fault, "message": b""}
+            row = {"check_name": "gpu_xid", "component": "GPU-1", "fault": fault, "message": b""}
             row |= {
                 "kind": pb.EventKind.Value(f"EVENT_KIND_{kind}"),
                 "severity": pb.Severity.Value(f"SEVERITY_{severity}"),

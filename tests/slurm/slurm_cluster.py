@@ -64,8 +64,8 @@ class SlurmCluster:
             "MUNGE_SOCKET": str(self.directory / "munge/socket"),
         }
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        for part in ("munge", "state", "log", "run", "dev", *(f"spool/{n}" for n in self.nodes)):
-            (self.directory / part).mkdir(parents=True, exist_ok=True)
+        for component in ("munge", "state", "log", "run", "dev", *(f"spool/{n}" for n in self.nodes)):
+            (self.directory / component).mkdir(parents=True, exist_ok=True)
         self._port = free_ports(nodes + 2)
         if topology:
             (self.directory / "topology.conf").write_text(topology)

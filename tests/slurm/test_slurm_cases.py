@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slurm
 # Each node's own fault is the matter here: no limit of a fleet of thousands, and nothing taken for a fleet's.
 ALONE = """\
 return_hold_s = 0
-[brake]
+[drain_limits]
 max_percent = 100
 partition_max_percent = 100
 [breaker]
@@ -42,7 +42,7 @@ def test_five_nodes_of_one_job_fail_together_and_it_is_requeued_once(
 ) -> None:
     job = submit_running(slurm_cluster, "-N5")
     for node, fault in zip(slurm_cluster.nodes, FAULTS, strict=True):
-        controller.tell(node, fault, "HIGH")
+        controller.tell(node, fault, "CRITICAL")
     controller.run()
     assert all(ours(slurm_cluster, node) for node in slurm_cluster.nodes)
     assert len({slurm_cluster.node(n)["Reason"] for n in slurm_cluster.nodes}) == 5
@@ -52,12 +52,12 @@ def test_five_nodes_of_one_job_fail_together_and_it_is_requeued_once(
 
 def test_an_operator_who_drains_after_us_owns_the_drain(slurm_cluster: SlurmCluster, controller: Controller) -> None:
     controller.policy += RETURNS
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     assert ours(slurm_cluster, "n1")
     slurm_cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=vendor comes at noon")
     controller.run()
-    controller.tell("n1", "gpu_off_bus", "HIGH", "CLEARED")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL", "CLEARED")
     controller.run()
     assert "DRAIN" in slurm_cluster.flags("n1")
     assert slurm_cluster.node("n1")["Reason"].startswith("vendor comes at noon [")
@@ -69,9 +69,9 @@ def test_a_node_whose_fault_is_gone_returns_where_the_policy_says_so(
     slurm_cluster: SlurmCluster, controller: Controller
 ) -> None:
     controller.policy += RETURNS
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
-    controller.tell("n1", "gpu_off_bus", "HIGH", "CLEARED")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL", "CLEARED")
     controller.run()
     wait_until(lambda: slurm_cluster.flags("n1") == {"IDLE"}, LIMIT_S, "n1 is idle")
     submit_running(slurm_cluster, "-w", "n1")
@@ -80,7 +80,7 @@ def test_a_node_whose_fault_is_gone_returns_where_the_policy_says_so(
 def test_an_operator_who_resumes_a_node_that_is_still_broken_is_told_and_it_is_drained_again(
     slurm_cluster: SlurmCluster, controller: Controller
 ) -> None:
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     slurm_cluster.run("scontrol", "update", "nodename=n1", "state=resume")
     controller.run()
@@ -93,7 +93,7 @@ def test_a_drain_that_a_reboot_lifted_is_made_again_while_the_fault_is_there(
 ) -> None:
     job = submit_running(slurm_cluster, "-w", "n1")
     slurm_cluster.run("scontrol", "reboot", "ASAP", "nextstate=RESUME", "reason=new kernel", "n1")
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     assert slurm_cluster.job(job)["Restarts"] == "1"
     assert slurm_cluster.node("n1")["Reason"].startswith("new kernel")
@@ -112,7 +112,7 @@ def test_nothing_is_done_to_a_node_in_a_maintenance_reservation_until_that_is_ov
     controller.tell("n1", "gpu_xid_warning", "WARNING")
     span = ("reservationname=fix", "starttime=now", "duration=60", "nodes=n1", "users=root")
     slurm_cluster.run("scontrol", "create", "reservation", *span, "flags=maint,ignore_jobs")
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     assert "DRAIN" not in slurm_cluster.flags("n1")
     slurm_cluster.run("scontrol", "delete", "reservationname=fix")
@@ -129,7 +129,7 @@ def test_of_an_array_the_tasks_on_the_node_are_requeued_and_of_a_het_job_the_who
     on_n1 = ("squeue", "-h", "-w", "n1", "-t", "R", "-o", "%A")
     wait_until(lambda: len(slurm_cluster.run(*on_n1).split()) == 3, LIMIT_S, "three jobs are on n1")
     slurm_cluster.wait_job(elsewhere, "RUNNING")
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     assert ours(slurm_cluster, "n1")
     restarts = r"ArrayTaskId=(\d+) .*?Restarts=(\d+)"
@@ -150,7 +150,7 @@ def test_an_interactive_job_is_left_and_said_or_ended_as_the_policy_says(
     slurm_cluster.run("salloc", "--no-shell", "-w", "n1", "-J", "by-hand")
     job = int(slurm_cluster.run("squeue", "-h", "-n", "by-hand", "-o", "%A"))
     slurm_cluster.wait_job(job, "RUNNING")
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     assert ours(slurm_cluster, "n1")
     slurm_cluster.wait_job(job, left)
@@ -168,7 +168,7 @@ def test_a_node_that_a_failing_prolog_drained_stays_slurms_own(
         wait_until(lambda: slurm_cluster.job(job)["JobState"] == "PENDING", LIMIT_S, "the job is back in the queue")
     finally:
         fails.unlink()
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     assert slurm_cluster.node("n1")["Reason"].startswith("Prolog error")
     assert controller.state("n1") == ("Drained", True)
@@ -181,7 +181,7 @@ def test_a_drain_waits_for_a_slurmctld_that_is_down_and_is_done_once_when_it_is_
 ) -> None:
     job = submit_running(slurm_cluster, "-w", "n1")
     before = len(log_of(slurm_cluster))
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     # It dies between the drain and the requeue; the next one finds slurmctld gone, and waits.
     controller.run_process(die_at="action.after_start:2")
     slurm_cluster.stop_controller()

@@ -42,7 +42,7 @@ def test_a_high_fault_drains_its_node_and_requeues_its_jobs_and_no_other(
     one = submit_running(slurm_cluster, "-w", "n1")
     two = submit_running(slurm_cluster, "-w", "n1", "--gres=gpu:2")
     other = submit_running(slurm_cluster, "-w", "n2")
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     node = slurm_cluster.node("n1")
     assert "DRAIN" in slurm_cluster.flags("n1")
@@ -60,7 +60,7 @@ def test_a_high_fault_drains_its_node_and_requeues_its_jobs_and_no_other(
 
 def test_a_low_fault_lets_the_job_end_and_no_new_one_in(slurm_cluster: SlurmCluster, controller: Controller) -> None:
     job = submit_running(slurm_cluster, "-w", "n1")
-    controller.tell("n1", "gpu_remap_pending", "LOW")
+    controller.tell("n1", "gpu_remap_pending", "MAJOR")
     controller.run()
     waiting = slurm_cluster.submit("-w", "n1")
     assert slurm_cluster.flags("n1") == {"MIXED", "DRAIN"}
@@ -74,7 +74,7 @@ def test_an_operators_drain_keeps_its_reason_and_is_never_lifted(
     slurm_cluster: SlurmCluster, controller: Controller, slurm: Slurm
 ) -> None:
     slurm_cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=fan | State=IDLE\nline two")
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     controller.run()
     view = asyncio.run(slurm.node("n1"))
     assert view.reason == "fan | State=IDLE\nline two"
@@ -85,7 +85,7 @@ def test_an_operators_drain_keeps_its_reason_and_is_never_lifted(
 
 
 def test_only_the_drain_of_this_incident_is_lifted(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
-    drain = Action("drain-1", ActionKind.DRAIN, "n1", incident="i-1", fault="gpu_off_bus", part="GPU 1 | x")
+    drain = Action("drain-1", ActionKind.DRAIN, "n1", incident="i-1", fault="gpu_off_bus", component="GPU 1 | x")
     assert asyncio.run(actions.perform(drain, slurm)).outcome is ActionOutcome.DONE
     assert asyncio.run(slurm.node("n1")).reason == "nodetriage: gpu_off_bus GPU_1___x [incident i-1]"
     other = Action("undrain-2", ActionKind.UNDRAIN, "n1", incident="i-2")
@@ -163,7 +163,7 @@ def test_a_controller_killed_at_any_step_drains_once_and_requeues_once(
 ) -> None:
     job = submit_running(slurm_cluster, "-w", "n1")
     before = len(log_of(slurm_cluster))
-    controller.tell("n1", "gpu_off_bus", "HIGH")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
     assert controller.run_process(die_at) == -signal.SIGKILL
     controller.run()
     reason = slurm_cluster.node("n1")["Reason"]

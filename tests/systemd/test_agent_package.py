@@ -96,7 +96,7 @@ def test_the_unit_looks_at_the_mounts_of_the_node_and_not_at_its_own(
         machine.run("umount /home/data")
 
     found = said["checks"]["fs_full"]["findings"]
-    assert [(f["part"], f["fault"]) for f in found] == [("/home/data", "fs_full")]
+    assert [(f["component"], f["fault"]) for f in found] == [("/home/data", "fs_full")]
     # To the unit everything is read-only; that is the sandbox's doing and no fault of the node.
     assert said["checks"]["fs_mounts"]["findings"] == []
 

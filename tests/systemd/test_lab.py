@@ -37,10 +37,10 @@ listen = "127.0.0.1:7444"
 """
 # Only what the test does is to drain: these machines have no clock that is kept, and disks of the machine around them.
 POLICY = """\
-authority = "act"
+mode = "enforce"
 [severity]
-high = "record"
-low = "record"
+critical = "record"
+major = "record"
 [[rule]]
 fault = "gpu_off_bus"
 action = "drain_and_requeue"
@@ -107,7 +107,7 @@ def test_an_upgraded_controller_has_its_history_and_a_purged_one_leaves_nothing(
     install(machine, controller_package, "nodetriage-controller")
     assert machine.show(CONTROLLER, "ActiveState") == "active"
     # Installing it touches nothing until somebody says so.
-    assert 'authority = "observe"' in machine.run("cat /etc/nodetriage/policy.toml").splitlines()
+    assert 'mode = "observe"' in machine.run("cat /etc/nodetriage/policy.toml").splitlines()
     install(machine, agent_packages[0], "nodetriage")
     machine.write("/etc/nodetriage/conf.d/here.toml", '[controller]\naddresses = ["127.0.0.1:7443"]\n')
     machine.run("systemctl restart nodetriage-agent")

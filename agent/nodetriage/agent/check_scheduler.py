@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import msgspec
 
 from nodetriage.agent.core import grace, quarantine, verdict
-from nodetriage.agent.core.aligned_timer import Cadence, woken_or_due
-from nodetriage.agent.core.record_queue import Inbox
+from nodetriage.agent.core.aligned_timer import AlignedTimer, woken_or_due
+from nodetriage.agent.core.record_queue import RecordQueue
 from nodetriage.agent.core.verdict import Change, CheckVerdict, Verdict
-from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.workers.pool import WorkerPool
 from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Check, Outcome
 from nodetriage.service.crashpoint import passing
@@ -27,26 +27,26 @@ class Record(Protocol):
     def __call__(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None: ...
 
 
-class Rounds:
+class CheckScheduler:
     """The one owner of the verdict. `inbox` is None where the kernel's log is not followed."""
 
     def __init__(
         self,
         checks: Iterable[Check[Any, Any]],
-        workers: Workers,
-        inbox: Inbox | None,
+        workers: WorkerPool,
+        record_queue: RecordQueue | None,
         known: Verdict,
         memories: Mapping[str, bytes],
         record: Record,
         clock: Callable[[], float],
         boot_grace_s: float = 0.0,
-        cadence: Cadence | None = None,
+        timer: AlignedTimer | None = None,
     ) -> None:
         self.verdict = known
         self.runs = 0
         self._checks = {check.name: check for check in checks}
         self._workers = workers
-        self._inbox = inbox
+        self._inbox = record_queue
         self._memories = dict(memories)
         self._record = record
         self._clock = clock
@@ -55,7 +55,7 @@ class Rounds:
         self._wakes: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsaved: set[str] = set()
-        self._cadence = cadence or Cadence()
+        self._cadence = timer or AlignedTimer()
 
     @property
     def checks(self) -> Mapping[str, Check[Any, Any]]:
@@ -131,9 +131,9 @@ class Rounds:
         if changes:
             self._record(changes, self.kept())
 
-    def clear(self, check: str, part: str, fault: str, actor: str) -> bool:
+    def clear(self, check: str, component: str, fault: str, actor: str) -> bool:
         """An operator's word; False if nothing of the kind is held."""
-        self.verdict, changes = verdict.clear(self.verdict, check, part, fault, actor)
+        self.verdict, changes = verdict.clear(self.verdict, check, component, fault, actor)
         self._record(changes, self.kept())
         return bool(changes)
 

@@ -34,7 +34,7 @@ def ask(path: Path | str, request: dict[str, Any], timeout_s: float) -> dict[str
     return answer
 
 
-class StatusServer:
+class ControlSocket:
     """Serves until closed. The socket is made with mode 0600; the peer's uid is checked as well."""
 
     def __init__(self, path: Path, answer: Answer) -> None:

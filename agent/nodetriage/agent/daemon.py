@@ -14,11 +14,11 @@ import msgspec
 import structlog
 
 from nodetriage.agent import heartbeat, instance_lock, requests
-from nodetriage.agent.check_scheduler import Rounds
-from nodetriage.agent.control_socket import StatusServer
+from nodetriage.agent.check_scheduler import CheckScheduler
+from nodetriage.agent.control_socket import ControlSocket
 from nodetriage.agent.core import self_check, verdict
-from nodetriage.agent.core.aligned_timer import Cadence
-from nodetriage.agent.core.record_queue import Inbox, Position
+from nodetriage.agent.core.aligned_timer import AlignedTimer
+from nodetriage.agent.core.record_queue import Position, RecordQueue
 from nodetriage.agent.core.verdict import Change, Kind, Verdict
 from nodetriage.agent.delivery import event
 from nodetriage.agent.delivery.identity import Identify, identify_by
@@ -31,9 +31,9 @@ from nodetriage.agent.settings.config import AgentSettings
 from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.slurm import hooks
 from nodetriage.agent.traffic import Traffic
-from nodetriage.agent.watchers import KernelLogSource, Surroundings
+from nodetriage.agent.watchers import KernelLogWatcher, Watchers
 from nodetriage.agent.workers import memory, worker
-from nodetriage.agent.workers.pool import Workers, setup_from
+from nodetriage.agent.workers.pool import WorkerPool, setup_from
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.service import log
@@ -84,7 +84,7 @@ class Daemon:
         self._boot_id = boot_id()
         self._log = structlog.get_logger()
         self._notify = Notify()
-        self._cadence = Cadence()
+        self._cadence = AlignedTimer()
         self._stopping = asyncio.Event()
         self._reload = asyncio.Event()
         agent = settings.agent
@@ -92,7 +92,7 @@ class Daemon:
         self._spool = Spool(
             agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._durable, self._judge_self
         )
-        self._workers = Workers(setup_from(settings), catalogue, self._free)
+        self._workers = WorkerPool(setup_from(settings), catalogue, self._free)
         self._stream = Stream(
             settings.controller.addresses,
             self.node,
@@ -101,15 +101,15 @@ class Daemon:
             heartbeat_s=agent.heartbeat_s,
             command=self._command,
             identify=identify,
-            cadence=self._cadence,
+            timer=self._cadence,
         )
         self._traffic = Traffic(self._workers.run, self._cadence)
-        self._pulse = heartbeat.Pulse(self._spool, self._workers, self._traffic, self._boot_id)
-        self._status = StatusServer(agent.socket, self._answer)
-        self._inbox: Inbox | None = None
-        self._kernel_log: KernelLogSource | None = None
-        self._rounds: Rounds
-        self._surroundings: Surroundings
+        self._pulse = heartbeat.Heartbeats(self._spool, self._workers, self._traffic, self._boot_id)
+        self._status = ControlSocket(agent.socket, self._answer)
+        self._inbox: RecordQueue | None = None
+        self._kernel_log: KernelLogWatcher | None = None
+        self._rounds: CheckScheduler
+        self._surroundings: Watchers
         self._hooks: hooks.Hooks
 
     async def run(self) -> int:
@@ -138,7 +138,7 @@ class Daemon:
             task.result()  # a defect of ours: let it be seen, and let systemd start us again
         return 0
 
-    def _resume(self) -> Rounds:
+    def _resume(self) -> CheckScheduler:
         """What an earlier run of the agent in this boot left in the spool."""
         known = verdict.resumed(self._restored("verdict", Verdict), self._boot_id)
         checks = self._settings.enabled
@@ -147,12 +147,14 @@ class Daemon:
             position = self._restored("kernel_log", Position)
             if position is None or position.boot_id != self._boot_id:
                 position = Position(self._boot_id)
-            self._inbox = Inbox(checks, position)
+            self._inbox = RecordQueue(checks, position)
         same_boot = self._restored("memories_boot_id", str) == self._boot_id
         memories = {c.name: self._spool.kept(f"memory:{c.name}") for c in checks} if same_boot else {}
         kept = {name: memory for name, memory in memories.items() if memory is not None}
         grace_s = self._settings.agent.boot_grace_s if self._settings.agent.root == Path("/") else 0.0
-        return Rounds(checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s, self._cadence)
+        return CheckScheduler(
+            checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s, self._cadence
+        )
 
     def _restored(self, key: str, kind: type[Any]) -> Any:
         if (raw := self._spool.kept(key)) is None:
@@ -170,11 +172,11 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         if self._inbox:
             kernel_log = self._settings.kernel_log
-            self._kernel_log = KernelLogSource(
+            self._kernel_log = KernelLogWatcher(
                 kernel_log.path, kernel_log.accept_user_records, self._inbox, self._rounds.wake, self._judge_self
             )
             self._kernel_log.start()
-        self._surroundings = Surroundings(worker.catalogue(self._catalogue), self._rounds.wake_source)
+        self._surroundings = Watchers(worker.catalogue(self._catalogue), self._rounds.wake_source)
         self._surroundings.start()
         if self._surroundings.trouble:
             self._log.warning("devices are not followed", why=self._surroundings.trouble)
@@ -220,7 +222,7 @@ class Daemon:
         if source and source.trouble:
             self._rounds.follow_no_log()
         unjudged = self._inbox.take_lost() if self._inbox else {}
-        seen = self_check.Own(self._spool.trouble, source.trouble if source else "", overruns, lost, unjudged)
+        seen = self_check.SelfCheck(self._spool.trouble, source.trouble if source else "", overruns, lost, unjudged)
         self._rounds.judge_self(self_check.OWN, self_check.result(seen))
 
     def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:

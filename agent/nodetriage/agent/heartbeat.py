@@ -3,13 +3,13 @@
 import time
 from typing import Any
 
-from nodetriage.agent.check_scheduler import Rounds
-from nodetriage.agent.core.verdict import Change, CheckVerdict, Held, Kind
+from nodetriage.agent.check_scheduler import CheckScheduler
+from nodetriage.agent.core.verdict import Change, CheckVerdict, Kind, OpenFinding
 from nodetriage.agent.delivery import event
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.machine.port_bytes import PortBytes
 from nodetriage.agent.traffic import Traffic
-from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.workers.pool import WorkerPool
 from nodetriage.checks.model import Severity
 from nodetriage.v1 import health_pb2 as pb
 
@@ -21,19 +21,19 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Pulse:
+class Heartbeats:
     """Makes heartbeats: a whole one at the begin of a stream, then only what is new since the one before."""
 
-    def __init__(self, spool: Spool, workers: Workers, traffic: Traffic, boot_id: str) -> None:
+    def __init__(self, spool: Spool, workers: WorkerPool, traffic: Traffic, boot_id: str) -> None:
         self._spool = spool
         self._workers = workers
         self._traffic = traffic
         self._boot_id = boot_id
         self._told: dict[str, float] = {}  # when each check had run, as last told
 
-    def beat(self, rounds: Rounds, whole: bool, now_s: float) -> pb.Heartbeat:
+    def beat(self, scheduler: CheckScheduler, whole: bool, now_s: float) -> pb.Heartbeat:
         """`now_s` is CLOCK_BOOTTIME. After new settings the heartbeat is whole by itself."""
-        ran_s = {name: c.at_s if (c := rounds.verdict.checks.get(name)) else -1.0 for name in rounds.checks}
+        ran_s = {name: c.at_s if (c := scheduler.verdict.checks.get(name)) else -1.0 for name in scheduler.checks}
         whole = whole or ran_s.keys() != self._told.keys()
         names = ran_s if whole else [name for name, at_s in ran_s.items() if at_s != self._told[name]]
         self._told = ran_s
@@ -41,7 +41,7 @@ class Pulse:
         return pb.Heartbeat(
             at_unix_us=time.time_ns() // 1000,
             boot_id=self._boot_id,
-            checks=[_check_state(name, rounds.verdict.checks.get(name), now_s) for name in names],
+            checks=[_check_state(name, scheduler.verdict.checks.get(name), now_s) for name in names],
             abandoned_workers=len(self._workers.abandoned),
             spooled_events=self._spool.depth,
             ports=[_port_traffic(port, ports_age_s) for port in ports],
@@ -60,11 +60,11 @@ def _check_state(name: str, known: CheckVerdict | None, now_s: float) -> pb.Chec
     return pb.CheckState(check=name, outcome=event.wire_outcome(known.outcome), age_ms=age_ms)
 
 
-def status(rounds: Rounds, workers: Workers, now_s: float) -> dict[str, Any]:
+def status(scheduler: CheckScheduler, workers: WorkerPool, now_s: float) -> dict[str, Any]:
     """What the local socket answers. Ages in seconds; None for a check that has not run yet."""
-    names = [*rounds.checks, *(n for n in rounds.verdict.checks if n not in rounds.checks)]
+    names = [*scheduler.checks, *(n for n in scheduler.verdict.checks if n not in scheduler.checks)]
     return {
-        "checks": {name: _check(rounds.verdict.checks.get(name), now_s) for name in names},
+        "checks": {name: _check(scheduler.verdict.checks.get(name), now_s) for name in names},
         "abandoned_workers": [
             {"class": a.device_class, "pid": a.pid, "check": a.check, "doing": a.doing} for a in workers.abandoned
         ],
@@ -84,9 +84,9 @@ def _check(known: CheckVerdict | None, now_s: float) -> dict[str, Any]:
     }
 
 
-def _finding(held: Held, now_s: float) -> dict[str, Any]:
+def _finding(held: OpenFinding, now_s: float) -> dict[str, Any]:
     return {
-        "part": held.part,
+        "component": held.component,
         "fault": held.fault,
         "severity": held.severity.name.lower(),
         "evidence": dict(held.evidence),
@@ -95,17 +95,17 @@ def _finding(held: Held, now_s: float) -> dict[str, Any]:
     }
 
 
-def summary(rounds: Rounds, spool: Spool, stream: str) -> str:
+def summary(scheduler: CheckScheduler, spool: Spool, stream: str) -> str:
     """One line for systemctl status and the log."""
-    outcomes = [str(c.outcome) for name, c in rounds.verdict.checks.items() if name in rounds.checks]
+    outcomes = [str(c.outcome) for name, c in scheduler.verdict.checks.items() if name in scheduler.checks]
     counts = ", ".join(f"{outcomes.count(o)} {o}" for o in sorted(set(outcomes)))
-    return f"{len(rounds.checks)} checks: {counts or 'none has run'}; {spool.depth} events to send; {stream}"
+    return f"{len(scheduler.checks)} checks: {counts or 'none has run'}; {spool.depth} events to send; {stream}"
 
 
 def log_change(log: Any, change: Change) -> None:
     """A log line is never the record (the spool is); it tells whoever reads the journal the same."""
     grave = change.severity >= Severity.WARNING and change.kind is not Kind.CLEARED
-    facts = {"check": change.check, "part": change.part, "fault": change.fault, "outcome": change.outcome}
+    facts = {"check": change.check, "component": change.component, "fault": change.fault, "outcome": change.outcome}
     tell = log.warning if grave else log.info
     tell(
         f"{'finding ' if change.fault else ''}{change.kind.name.lower().replace('_', ' ')}",

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from nodetriage.agent.core.aligned_timer import Cadence
+from nodetriage.agent.core.aligned_timer import AlignedTimer
 from nodetriage.agent.machine.port_bytes import TRAFFIC, Policy, PortBytes
 from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Check
@@ -21,10 +21,12 @@ class Traffic:
     """The last reading, and when it was made. `ask` runs TRAFFIC in its worker."""
 
     def __init__(
-        self, ask: Callable[[Check[tuple[PortBytes, ...], Policy]], Awaitable[Result]], cadence: Cadence | None = None
+        self,
+        ask: Callable[[Check[tuple[PortBytes, ...], Policy]], Awaitable[Result]],
+        timer: AlignedTimer | None = None,
     ) -> None:
         self._ask = ask
-        self._cadence = cadence or Cadence()
+        self._cadence = timer or AlignedTimer()
         self._ports: tuple[PortBytes, ...] = ()
         self._read_s = 0.0
         self._is_new = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodetriage.agent.core.record_queue import Inbox
+from nodetriage.agent.core.record_queue import RecordQueue
 from nodetriage.agent.machine.kmsg import KernelLog, Overrun, believed
 from nodetriage.checks.model import Check
 
@@ -23,14 +23,14 @@ DEVICE_ACTIONS = frozenset(("add", "remove", "bind", "unbind", "online", "offlin
 MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a hardened unit or a container has a view of its own
 
 
-class KernelLogSource:
+class KernelLogWatcher:
     """Follows the log: each record into the inbox, the checks that it concerns to `wake`; `lost` after an overrun."""
 
     def __init__(
         self,
         path: Path,
         accept_user_records: bool,
-        inbox: Inbox,
+        record_queue: RecordQueue,
         wake: Callable[[Iterable[str]], None],
         lost: Callable[[], None],
         open_log: Callable[[str, int | None], KernelLog] = KernelLog,
@@ -40,7 +40,7 @@ class KernelLogSource:
         self.lost_records = 0
         self._path = path
         self._accept_user_records = accept_user_records
-        self._inbox = inbox
+        self._inbox = record_queue
         self._wake = wake
         self._lost = lost
         self._open_log = open_log
@@ -103,7 +103,7 @@ class KernelLogSource:
         self._again = asyncio.get_running_loop().call_later(FILE_POLL_S, self._poll)
 
 
-class MountSource:
+class MountWatcher:
     """Calls `changed` when a mount comes, goes or changes (proc_pid_mountinfo(5): POLLERR and POLLPRI)."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
@@ -136,7 +136,7 @@ class MountSource:
             self._changed()
 
 
-class DeviceSource:
+class DeviceWatcher:
     """Calls `changed` with the subsystems in which devices came or went, as soon as no more do."""
 
     def __init__(self, subsystems: Collection[str], changed: Callable[[Collection[str]], None]) -> None:
@@ -179,13 +179,13 @@ class DeviceSource:
         self._changed(touched)
 
 
-class Surroundings:
+class Watchers:
     """Mounts and devices together: `wake` gets "mounts" or "udev:SUBSYSTEM" (Check.wakes_on) when a change is over."""
 
     def __init__(self, checks: Iterable[Check[Any, Any]], wake: Callable[[str], None]) -> None:
         asked = {source.removeprefix("udev:") for c in checks for source in c.wakes_on if source.startswith("udev:")}
-        self._mounts = MountSource(self._mounts_changed)
-        self._devices = DeviceSource(asked, self._devices_changed)
+        self._mounts = MountWatcher(self._mounts_changed)
+        self._devices = DeviceWatcher(asked, self._devices_changed)
         self._wake = wake
 
     @property

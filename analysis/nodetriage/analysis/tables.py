@@ -40,9 +40,9 @@ EVENTS: Schema = {
     "at": TIME,
     "kind": pl.String(),  # one of KINDS
     "check": pl.String(),
-    "part": pl.String(),
+    "component": pl.String(),
     "fault": pl.String(),
-    "severity": pl.Int8(),  # 1 info, 2 warning, 3 low, 4 high
+    "severity": pl.Int8(),  # 1 info, 2 warning, 3 major, 4 critical
     "xid": pl.Int32(),  # NVIDIA Xid code; null: not an Xid
 }
 
@@ -155,7 +155,9 @@ def sound_jobs(frame: pl.DataFrame, now: datetime) -> Imported:
 def sound_events(frame: pl.DataFrame, now: datetime) -> Imported:
     """The rows of `frame` that can be true, oldest first. Left out and counted: no node, no time, a wrong clock."""
     shaped = conform(frame, EVENTS, ("node", "at", "fault"))
-    rows = shaped.frame.with_columns(pl.col("kind").fill_null("raised"), pl.col("check", "part", "fault").fill_null(""))
+    rows = shaped.frame.with_columns(
+        pl.col("kind").fill_null("raised"), pl.col("check", "component", "fault").fill_null("")
+    )
     left_out, sound = _split(rows, _impossible_events(now))
     unique = sound.unique(maintain_order=True)
     if unique.height < sound.height:

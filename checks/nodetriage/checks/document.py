@@ -14,9 +14,9 @@ _HEAD = """\
 A fault code is what a finding says, what a policy rule names and what the history is counted by. Codes are never
 reused. `nodetriage explain CODE` prints one of these; `nodetriage explain 79` an Xid.
 
-Severity is what the check gives unless the evidence says otherwise: **high**, remove the node now; **low**, serious,
-but the job may finish; **warning**, record; **info**, keep. What is done about it is the controller's policy, not the
-check's.
+Severity is what the check gives unless the evidence says otherwise: **critical**, remove the node now; **major**,
+serious, but the job may finish; **warning**, record; **info**, keep. The controller's policy decides what
+is done.
 
 How a fault ends:
 
@@ -34,8 +34,9 @@ say whether a reset is needed, 64 whether the row only waits, 45 what caused it,
 `gpu_xid_unknown`.
 
 The severities are ours. Where tools disagree we took what NVIDIA's catalogue says to do at once, read against what the
-driver prints next: an error that needs a reset before anything else can run is high; one whose job is already dead, or
-that takes effect at the next reset, is low; what programs cause is info, whatever its name, and never drains a node.
+driver prints next: an error that needs a reset before anything else can run is critical; one whose job is already
+dead, or that takes effect at the next reset, is major; what programs cause is info, whatever its name, and never
+drains a node.
 
 | Xid | fault | severity | what it means |
 |---|---|---|---|
@@ -62,7 +63,7 @@ def _entry(fault: Fault) -> str:
 def _end(fault: Fault) -> str:
     if fault.forgotten_after_s is not None:
         return f"after {fault.forgotten_after_s / 3600:g} h"
-    return "at reboot" if fault.ends == "reboot" else "when it is gone"
+    return "at reboot" if fault.latching == "boot" else "when it is gone"
 
 
 def _rows() -> Iterator[str]:

@@ -19,10 +19,10 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import config, metrics
 from nodetriage.controller.auth.authenticators import new_proof
 from nodetriage.controller.config import ControllerSettings
-from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.leader import Fence, leading
 from nodetriage.controller.rpc.handshakes import overhear
-from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.store.database import open_database
@@ -98,7 +98,7 @@ class Daemon:
         self._registry = CollectorRegistry()
         self._store = metrics.MeteredStore(open_database(settings.database_url), metrics.Meters(self._registry))
         self._store.fence = fence
-        self._freshness = Freshness(monotonic())
+        self._freshness = LastSeen(monotonic())
         serving = ServerSettings(
             settings.controller.listen,
             VERSION,
@@ -108,7 +108,7 @@ class Daemon:
         self._server = NodeHealthServer(
             self._store, self._freshness, serving, new_proof(settings), settings.identity.deny
         )
-        self._brain = Brain(
+        self._brain = Reconciler(
             self._store,
             settings.new_scheduler(),
             settings.load_policy(),
@@ -118,7 +118,7 @@ class Daemon:
         orders = OperatorService(self._brain, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
         self._server.operators = OperatorService(
-            self._brain, self._server.command, self._store, self._server.door.operator
+            self._brain, self._server.command, self._store, self._server.gate.operator
         )
 
     async def run(self) -> int:
@@ -159,7 +159,7 @@ class Daemon:
             version=VERSION,
             connected=len(self._server.connected()),
             silent=sum(1 for _ in self._freshness.silent(monotonic(), self._silent_after_s)),
-            refused=self._server.door.refusals.total,
+            refused=self._server.gate.refusals.total,
             state=self._brain.state,
             actions=await self._store.read(metrics.count_actions),
         )
@@ -173,7 +173,7 @@ class Daemon:
         """Has handshakes that failed logged as refusals: gRPC's core tells of them on stderr alone."""
         if self._settings.identity.kind == "none":
             return contextlib.nullcontext()
-        tell = self._server.door.refusals.tell
+        tell = self._server.gate.refusals.tell
         return overhear(lambda peer, why: loop.call_soon_threadsafe(tell, peer, "HANDSHAKE", why))
 
     def reload(self) -> None:
@@ -186,7 +186,7 @@ class Daemon:
             _log.error("settings kept as they were", why=str(error))
         else:
             self._brain.set_policy(policy)
-            denied = self._server.door.deny(new.identity.deny)
+            denied = self._server.gate.deny(new.identity.deny)
             restart = config.needs_restart(self._settings, new)
             _log.info(
                 "policy loaded again", file=str(new.policy.file or "shipped"), needs_restart=restart, denied=denied

@@ -24,8 +24,8 @@ class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEVERITY_UNSPECIFIED: _ClassVar[Severity]
     SEVERITY_INFO: _ClassVar[Severity]
     SEVERITY_WARNING: _ClassVar[Severity]
-    SEVERITY_LOW: _ClassVar[Severity]
-    SEVERITY_HIGH: _ClassVar[Severity]
+    SEVERITY_MAJOR: _ClassVar[Severity]
+    SEVERITY_CRITICAL: _ClassVar[Severity]
 
 class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -47,8 +47,8 @@ EVENT_KIND_LOST: EventKind
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_INFO: Severity
 SEVERITY_WARNING: Severity
-SEVERITY_LOW: Severity
-SEVERITY_HIGH: Severity
+SEVERITY_MAJOR: Severity
+SEVERITY_CRITICAL: Severity
 OUTCOME_UNSPECIFIED: Outcome
 OUTCOME_OK: Outcome
 OUTCOME_FINDINGS: Outcome
@@ -111,7 +111,7 @@ class EventBatch(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("boot_id", "seq", "at_unix_us", "at_boot_us", "kind", "check", "part", "fault", "severity", "outcome", "evidence", "occurrences")
+    __slots__ = ("boot_id", "seq", "at_unix_us", "at_boot_us", "kind", "check", "component", "fault", "severity", "outcome", "evidence", "occurrences")
     class EvidenceEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -125,7 +125,7 @@ class Event(_message.Message):
     AT_BOOT_US_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
-    PART_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -137,13 +137,13 @@ class Event(_message.Message):
     at_boot_us: int
     kind: EventKind
     check: str
-    part: str
+    component: str
     fault: str
     severity: Severity
     outcome: Outcome
     evidence: _containers.MessageMap[str, Value]
     occurrences: int
-    def __init__(self, boot_id: _Optional[str] = ..., seq: _Optional[int] = ..., at_unix_us: _Optional[int] = ..., at_boot_us: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., check: _Optional[str] = ..., part: _Optional[str] = ..., fault: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Mapping[str, Value]] = ..., occurrences: _Optional[int] = ...) -> None: ...
+    def __init__(self, boot_id: _Optional[str] = ..., seq: _Optional[int] = ..., at_unix_us: _Optional[int] = ..., at_boot_us: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., check: _Optional[str] = ..., component: _Optional[str] = ..., fault: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Mapping[str, Value]] = ..., occurrences: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("text", "whole", "real", "flag")
@@ -230,16 +230,16 @@ class RunChecks(_message.Message):
     def __init__(self, checks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClearFault(_message.Message):
-    __slots__ = ("check", "part", "fault", "actor")
+    __slots__ = ("check", "component", "fault", "actor")
     CHECK_FIELD_NUMBER: _ClassVar[int]
-    PART_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     check: str
-    part: str
+    component: str
     fault: str
     actor: str
-    def __init__(self, check: _Optional[str] = ..., part: _Optional[str] = ..., fault: _Optional[str] = ..., actor: _Optional[str] = ...) -> None: ...
+    def __init__(self, check: _Optional[str] = ..., component: _Optional[str] = ..., fault: _Optional[str] = ..., actor: _Optional[str] = ...) -> None: ...
 
 class CommandResult(_message.Message):
     __slots__ = ("id", "done", "message")

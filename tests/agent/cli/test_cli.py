@@ -31,7 +31,7 @@ def test_a_fault_gives_two_and_is_shown_with_its_part_and_its_meaning(capsys: py
     assert main(["check", "--root", str(HOSTS / "dgx-h100-xid79")]) == 2
 
     shown = capsys.readouterr().out
-    assert "high     0000:9d:00.0: gpu_off_bus" in shown
+    assert "critical 0000:9d:00.0: gpu_off_bus" in shown
     assert "a GPU has fallen off the PCIe bus" in shown
     assert "drain the node now and requeue its jobs" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= 80
@@ -142,7 +142,7 @@ def test_explain_tells_what_a_fault_is_and_what_will_be_done(word: str, capsys: 
 
     said = " ".join(capsys.readouterr().out.split())
     assert "gpu_off_bus" in said
-    assert "severity high" in said
+    assert "severity critical" in said
     assert "action drain the node now and requeue its jobs" in said
 
 

@@ -44,7 +44,7 @@ def test_what_is_in_force_is_shown_with_where_it_is_set(file: Path, capsys: pyte
     assert f"checks.ib_link.every_s = 11  # {file}: hosts[0]" in shown
     assert "checks.gpu_lost.expected_gpus = 8  # profile dgx-h100" in shown
     assert "hooks.deadline_s = 1" in shown
-    assert 'checks.ib_link.others.down = "high"' in shown
+    assert 'checks.ib_link.others.down = "critical"' in shown
 
 
 def test_only_what_differs_can_be_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ OK, SKIPPED = Result("a", Outcome.OK), Result("b", Outcome.SKIPPED, why="no GPU"
 BROKEN, HUNG = Result("c", Outcome.BROKEN, why="no sense"), Result("d", Outcome.HUNG)
 
 
-def found(severity: Severity, part: str = "p", **evidence: object) -> Result:
-    finding = Finding(part, "gpu_off_bus", severity, evidence)  # type: ignore[arg-type]
+def found(severity: Severity, component: str = "p", **evidence: object) -> Result:
+    finding = Finding(component, "gpu_off_bus", severity, evidence)  # type: ignore[arg-type]
     return Result("e", Outcome.FINDINGS, (finding,))
 
 
@@ -22,8 +22,8 @@ def found(severity: Severity, part: str = "p", **evidence: object) -> Result:
         ([OK, SKIPPED], 0),
         ([OK, found(Severity.INFO)], 0),
         ([OK, found(Severity.WARNING)], 1),
-        ([found(Severity.LOW)], 2),
-        ([found(Severity.HIGH), BROKEN], 2),
+        ([found(Severity.MAJOR)], 2),
+        ([found(Severity.CRITICAL), BROKEN], 2),
         ([found(Severity.WARNING), HUNG], 3),
         ([OK, BROKEN], 3),
         ([OK, HUNG], 3),
@@ -37,11 +37,15 @@ def test_the_exit_code_is_the_worst_and_not_knowing_is_never_ok(results: list[Re
 
 
 def test_the_gravest_finding_comes_first() -> None:
-    findings = (Finding("b", "x", Severity.INFO), Finding("c", "x", Severity.HIGH), Finding("a", "x", Severity.HIGH))
+    findings = (
+        Finding("b", "x", Severity.INFO),
+        Finding("c", "x", Severity.CRITICAL),
+        Finding("a", "x", Severity.CRITICAL),
+    )
 
     said = as_json([Result("e", Outcome.FINDINGS, findings)])
 
-    assert [f["part"] for f in said["checks"][0]["findings"]] == ["a", "c", "b"]
+    assert [f["component"] for f in said["checks"][0]["findings"]] == ["a", "c", "b"]
 
 
 def test_times_are_told_only_when_asked_for() -> None:
@@ -52,29 +56,29 @@ def test_times_are_told_only_when_asked_for() -> None:
 def test_a_long_reason_and_much_evidence_stay_within_80_columns() -> None:
     results = [
         Result("c", Outcome.BROKEN, why="word " * 60),
-        found(Severity.HIGH, **{f"key_{i}": i for i in range(40)}),
+        found(Severity.CRITICAL, **{f"key_{i}": i for i in range(40)}),
     ]
 
     assert max(map(len, as_text(results))) <= 80
 
 
 def test_numbers_and_words_read_well() -> None:
-    shown = " ".join(as_text([found(Severity.LOW, at_s=863990.340871, share=0.5, on=True, text="two words", n=7)]))
+    shown = " ".join(as_text([found(Severity.MAJOR, at_s=863990.340871, share=0.5, on=True, text="two words", n=7)]))
 
     assert "at_s=863990.341  share=0.5  on=yes  text='two words'  n=7" in shown
 
 
 def test_nothing_that_a_user_of_the_machine_named_can_move_the_cursor() -> None:
     evil = "/mnt/\x1b[2Jx\n\udce9"
-    shown = list(as_text([found(Severity.HIGH, part=evil, name=evil), Result("c", Outcome.BROKEN, why=evil)]))
+    shown = list(as_text([found(Severity.CRITICAL, component=evil, name=evil), Result("c", Outcome.BROKEN, why=evil)]))
 
     assert all(line.isprintable() for line in shown)
     assert any("\\x1b[2Jx\\n\\udce9" in line for line in shown)
 
 
 def test_colours_are_for_terminals_alone() -> None:
-    assert "\x1b" not in "".join(as_text([found(Severity.HIGH)]))
-    assert "\x1b[1;31mhigh" in "".join(as_text([found(Severity.HIGH)], colour=True))
+    assert "\x1b" not in "".join(as_text([found(Severity.CRITICAL)]))
+    assert "\x1b[1;31mcritical" in "".join(as_text([found(Severity.CRITICAL)], colour=True))
 
 
 def test_in_brief_trouble_comes_first_and_quiet_checks_are_told_together() -> None:

@@ -18,9 +18,9 @@ SAID: dict[str, Any] = {
             "took_ms": 1.0,
             "findings": [
                 {
-                    "part": "0000:3a:00.0",
+                    "component": "0000:3a:00.0",
                     "fault": "gpu_off_bus",
-                    "severity": "high",
+                    "severity": "critical",
                     "evidence": {"xid": 79},
                     "held_s": 7300.0,
                     "occurrences": 2,
@@ -41,7 +41,7 @@ SAID: dict[str, Any] = {
 def test_the_answer_reads_as_a_round_with_ages_and_how_the_agent_is() -> None:
     shown = "\n".join(status_view.as_text(SAID, status_view.results(SAID)))
 
-    assert "high     0000:3a:00.0: gpu_off_bus" in shown
+    assert "critical 0000:3a:00.0: gpu_off_bus" in shown
     assert "held_for='2.0 h'" in shown
     words = " ".join(shown.split())
     assert "fs_mounts ok 12 s ago" in words

@@ -7,7 +7,7 @@ from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
 
-NOT_THERE = Finding("0000:3a:00.0", "gpu_missing", Severity.HIGH)
+NOT_THERE = Finding("0000:3a:00.0", "gpu_missing", Severity.CRITICAL)
 HOT = Finding("0000:3a:00.0", "gpu_hot", Severity.WARNING)
 
 

@@ -1,18 +1,18 @@
 """What the agent says of itself."""
 
-from nodetriage.agent.core.self_check import OWN, Own, result
+from nodetriage.agent.core.self_check import OWN, SelfCheck, result
 from nodetriage.agent.core.verdict import Kind, Verdict, advance
 from nodetriage.checks.model import Outcome
 from nodetriage.checks.model.faults import faults
 
 
 def test_an_agent_without_troubles_is_ok() -> None:
-    assert (result(Own()).outcome, result(Own()).findings) == (Outcome.OK, ())
+    assert (result(SelfCheck()).outcome, result(SelfCheck()).findings) == (Outcome.OK, ())
 
 
 def test_each_trouble_is_a_finding_with_its_reason() -> None:
-    seen = result(Own("disk full", "/dev/kmsg: Operation not permitted", 2, 900, {"gpu_xid": 5})).findings
-    assert {(f.part, f.fault) for f in seen} == {
+    seen = result(SelfCheck("disk full", "/dev/kmsg: Operation not permitted", 2, 900, {"gpu_xid": 5})).findings
+    assert {(f.component, f.fault) for f in seen} == {
         ("spool", "spool_not_written"),
         ("kernel_log", "kernel_log_unreadable"),
         ("kernel_log", "kernel_log_overrun"),
@@ -23,9 +23,9 @@ def test_each_trouble_is_a_finding_with_its_reason() -> None:
 
 
 def test_lost_kernel_records_are_told_for_an_hour_and_then_forgotten() -> None:
-    verdict, changes = advance(Verdict("b"), OWN, result(Own(overruns=1, lost_records=900)), 0)
+    verdict, changes = advance(Verdict("b"), OWN, result(SelfCheck(overruns=1, lost_records=900)), 0)
     assert [(c.kind, c.evidence["lost_records"]) for c in changes] == [(Kind.RAISED, 900)]
-    verdict, changes = advance(verdict, OWN, result(Own()), 3599)
+    verdict, changes = advance(verdict, OWN, result(SelfCheck()), 3599)
     assert changes == ()
-    verdict, changes = advance(verdict, OWN, result(Own()), 3600)
+    verdict, changes = advance(verdict, OWN, result(SelfCheck()), 3600)
     assert [c.kind for c in changes] == [Kind.CLEARED]

@@ -26,8 +26,8 @@ def found(*findings: Finding, **fields: Any) -> Result:
     return Result("c", Outcome.FINDINGS if findings else Outcome.OK, findings, **fields)
 
 
-def down(part: str = "mlx5_0/1", severity: Severity = Severity.LOW, **evidence: int) -> Finding:
-    return Finding(part, GONE, severity, evidence)
+def down(component: str = "mlx5_0/1", severity: Severity = Severity.MAJOR, **evidence: int) -> Finding:
+    return Finding(component, GONE, severity, evidence)
 
 
 class Story:
@@ -40,7 +40,7 @@ class Story:
     def see(self, result: Result, at_s: float) -> list[tuple[Kind, str, str]]:
         self.verdict, changes = advance(self.verdict, self.check, result, at_s)
         self.changes = changes
-        return [(c.kind, c.part, c.fault) for c in changes]
+        return [(c.kind, c.component, c.fault) for c in changes]
 
     @property
     def held(self) -> set[tuple[str, str]]:
@@ -48,7 +48,7 @@ class Story:
 
 
 def test_the_vocabulary_still_ends_as_these_tests_assume() -> None:
-    assert (faults()[GONE].ends, faults()[REBOOT].ends, FADES_S) == ("gone", "reboot", 3600.0)
+    assert (faults()[GONE].latching, faults()[REBOOT].latching, FADES_S) == ("no", "boot", 3600.0)
 
 
 def test_a_condition_is_raised_once_and_cleared_once() -> None:
@@ -86,13 +86,13 @@ def test_a_condition_must_be_missed_in_consecutive_runs_before_it_is_gone() -> N
 def test_a_severity_that_changes_is_told() -> None:
     story = Story()
     story.see(found(down()), 1)
-    assert story.see(found(down(severity=Severity.HIGH)), 2) == [(Kind.CHANGED, "mlx5_0/1", GONE)]
-    assert story.changes[0].severity is Severity.HIGH
+    assert story.see(found(down(severity=Severity.CRITICAL)), 2) == [(Kind.CHANGED, "mlx5_0/1", GONE)]
+    assert story.changes[0].severity is Severity.CRITICAL
 
 
 def test_an_event_is_held_until_reboot_though_it_is_reported_once() -> None:
     story = Story()
-    story.see(found(Finding("GPU-1", REBOOT, Severity.HIGH)), 1)
+    story.see(found(Finding("GPU-1", REBOOT, Severity.CRITICAL)), 1)
     for at_s in range(2, 50):
         assert story.see(found(), at_s * 1000) == []
     assert story.held == {("GPU-1", REBOOT)}
@@ -102,18 +102,18 @@ def test_an_event_is_held_until_reboot_though_it_is_reported_once() -> None:
 
 def test_a_milder_event_does_not_soften_a_fault_that_is_held() -> None:
     story = Story()
-    for at_s, severity in enumerate((Severity.LOW, Severity.HIGH, Severity.LOW, Severity.WARNING)):
+    for at_s, severity in enumerate((Severity.MAJOR, Severity.CRITICAL, Severity.MAJOR, Severity.WARNING)):
         story.see(found(Finding("gpu", REBOOT, severity, {"line": at_s})), at_s)
 
     (held,) = story.verdict.checks["c"].held
-    assert (held.severity, held.evidence, held.occurrences) == (Severity.HIGH, {"line": 1}, 4)
+    assert (held.severity, held.evidence, held.occurrences) == (Severity.CRITICAL, {"line": 1}, 4)
 
 
 def test_what_is_held_against_a_part_that_was_left_alone_is_kept_and_the_rest_is_judged() -> None:
     story = Story()
     story.see(found(down("gpu-a"), down("gpu-b")), 1)
 
-    alone = Result("c", Outcome.SKIPPED, why="not looked at: gpu-a", left_alone=("gpu-a",))
+    alone = Result("c", Outcome.SKIPPED, why="not looked at: gpu-a", excluded=("gpu-a",))
     told = story.see(alone, 2)
 
     assert (Kind.CLEARED, "gpu-b", GONE) in told
@@ -125,20 +125,20 @@ def test_a_part_that_is_left_alone_for_a_round_keeps_its_place_in_the_count() ->
     story = Story(raise_after=2)
     story.see(found(down("gpu-a")), 1)
 
-    story.see(Result("c", Outcome.SKIPPED, why="not looked at: gpu-a", left_alone=("gpu-a",)), 2)
+    story.see(Result("c", Outcome.SKIPPED, why="not looked at: gpu-a", excluded=("gpu-a",)), 2)
 
     assert (Kind.RAISED, "gpu-a", GONE) in story.see(found(down("gpu-a")), 3)
 
 
 def test_an_event_counts_at_once_even_if_conditions_have_to_wait() -> None:
-    assert Story(raise_after=3).see(found(Finding("GPU-1", REBOOT, Severity.HIGH)), 1)
+    assert Story(raise_after=3).see(found(Finding("GPU-1", REBOOT, Severity.CRITICAL)), 1)
 
 
 def test_an_event_that_happens_again_is_repeated_at_a_limited_rate_and_none_is_forgotten() -> None:
     story = Story()
     kinds = []
     for i in range(20):  # one every 10 s
-        kinds += story.see(found(Finding("GPU-1", REBOOT, Severity.HIGH, {"seq": i})), i * 10.0)
+        kinds += story.see(found(Finding("GPU-1", REBOOT, Severity.CRITICAL, {"seq": i})), i * 10.0)
     assert [k for k, _, _ in kinds] == [Kind.RAISED, Kind.REPEATED, Kind.REPEATED, Kind.REPEATED]
     assert story.see(found(), 500.0) == [(Kind.REPEATED, "GPU-1", REBOOT)]
     assert story.changes[0].occurrences == 20
@@ -156,7 +156,7 @@ def test_an_event_that_fades_is_forgotten_so_long_after_it_was_last_seen() -> No
 
 def test_a_clearing_event_ends_a_held_fault_but_not_one_found_in_the_same_run() -> None:
     story = Story()
-    fault = Finding("GPU-1", REBOOT, Severity.HIGH)
+    fault = Finding("GPU-1", REBOOT, Severity.CRITICAL)
     story.see(found(fault), 1)
     assert story.see(found(cleared=(("GPU-1", REBOOT),)), 2) == [(Kind.CLEARED, "GPU-1", REBOOT)]
     story.see(found(fault), 3)
@@ -173,7 +173,7 @@ def test_skipped_broken_and_hung_runs_clear_nothing() -> None:
 
 
 def test_a_hang_is_a_finding_at_once_and_over_when_the_check_answers_whatever_it_says() -> None:
-    hang = Result("c", Outcome.HUNG, (Finding("/data", "mount_hung", Severity.LOW, {"wchan": "x"}),), why="no answer")
+    hang = Result("c", Outcome.HUNG, (Finding("/data", "mount_hung", Severity.MAJOR, {"wchan": "x"}),), why="no answer")
     for answer in (found(), Result("c", Outcome.BROKEN), Result("c", Outcome.SKIPPED), found(down())):
         story = Story(raise_after=3, clear_after=3)
         assert (Kind.RAISED, "/data", "mount_hung") in story.see(hang, 1)
@@ -183,8 +183,8 @@ def test_a_hang_is_a_finding_at_once_and_over_when_the_check_answers_whatever_it
 
 def test_a_hang_elsewhere_means_that_the_first_call_came_back() -> None:
     story = Story()
-    story.see(Result("c", Outcome.HUNG, (Finding("/a", "mount_hung", Severity.LOW),)), 1)
-    changes = story.see(Result("c", Outcome.HUNG, (Finding("/b", "mount_hung", Severity.LOW),)), 2)
+    story.see(Result("c", Outcome.HUNG, (Finding("/a", "mount_hung", Severity.MAJOR),)), 1)
+    changes = story.see(Result("c", Outcome.HUNG, (Finding("/b", "mount_hung", Severity.MAJOR),)), 2)
     assert changes == [(Kind.CLEARED, "/a", "mount_hung"), (Kind.RAISED, "/b", "mount_hung")]
 
 
@@ -196,7 +196,7 @@ def test_outcomes_between_ok_and_findings_are_told_by_the_findings_alone() -> No
 
 def test_an_operator_can_clear_what_is_held_and_nothing_else() -> None:
     story = Story()
-    story.see(found(Finding("GPU-1", REBOOT, Severity.HIGH)), 1)
+    story.see(found(Finding("GPU-1", REBOOT, Severity.CRITICAL)), 1)
     assert clear(story.verdict, "c", "GPU-2", REBOOT, "ann") == (story.verdict, ())
     now, changes = clear(story.verdict, "c", "GPU-1", REBOOT, "ann")
     assert [(c.kind, c.evidence["cleared_by"]) for c in changes] == [(Kind.CLEARED, "ann")]
@@ -217,7 +217,7 @@ FINDINGS = st.builds(Finding, PARTS, FAULTS, st.sampled_from(Severity), st.just(
 RESULTS = st.one_of(
     st.lists(FINDINGS, max_size=4).map(lambda f: found(*f)),
     st.sampled_from([Result("c", Outcome.SKIPPED), Result("c", Outcome.BROKEN), Result("c", Outcome.HUNG)]),
-    PARTS.map(lambda p: Result("c", Outcome.HUNG, (Finding(p, "mount_hung", Severity.LOW),))),
+    PARTS.map(lambda p: Result("c", Outcome.HUNG, (Finding(p, "mount_hung", Severity.MAJOR),))),
 )
 
 
@@ -234,7 +234,7 @@ class VerdictMachine(RuleBasedStateMachine):
 
     def tell(self, changes: tuple[Change, ...]) -> None:
         for c in changes:
-            key = (c.part, c.fault)
+            key = (c.component, c.fault)
             if c.kind is Kind.RAISED:
                 assert key not in self.told, "raised twice"
                 self.told[key] = c.severity
@@ -257,7 +257,7 @@ class VerdictMachine(RuleBasedStateMachine):
         assert not any(fault == REBOOT for _, fault in gone)
         if looked:
             assert not any(fault == "mount_hung" for _, fault in self.told)
-            assert {(f.part, f.fault) for f in result.findings if f.fault != GONE} <= self.told.keys()
+            assert {(f.component, f.fault) for f in result.findings if f.fault != GONE} <= self.told.keys()
         assert self.verdict.checks["c"].outcome is result.outcome
 
     @rule()

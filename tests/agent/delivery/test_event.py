@@ -54,7 +54,7 @@ def test_every_kind_outcome_and_severity_has_its_word_on_the_wire() -> None:
         (Kind.OUTCOME, Severity.WARNING, True),
         (Kind.RAISED, Severity.INFO, True),
         (Kind.RAISED, Severity.WARNING, False),
-        (Kind.CLEARED, Severity.HIGH, False),
+        (Kind.CLEARED, Severity.CRITICAL, False),
         (Kind.LOST, Severity.INFO, False),
     ],
 )

@@ -20,8 +20,8 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.auth.addresses import NodeAddresses
 from nodetriage.controller.auth.certificate import Role, self_signed
 from nodetriage.controller.auth.identity_settings import IdentitySettings as ControllersIdentity
-from nodetriage.controller.auth.munge import MungeProof
-from nodetriage.controller.auth.tls import TlsProof
+from nodetriage.controller.auth.munge import MungeAuthenticator
+from nodetriage.controller.auth.tls import TlsAuthenticator
 from nodetriage.service.claim import CONTROLLER, METADATA_KEY, SERVER_NAME, TTL_S, Claim, parse
 from nodetriage.service.munge import Munge
 from nodetriage.v1 import health_pb2 as pb
@@ -60,10 +60,10 @@ def tls(site: Site, node: str = "n1", **more: Any) -> IdentitySettings:
 def test_a_node_with_a_certificate_is_let_in_and_a_renewed_one_is_read_afresh(tmp_path: Path, site: Site) -> None:
     async def main() -> None:
         identify = TlsIdentity(tls(site))
-        async with serving(tmp_path, "127.0.0.1:0", (TlsProof(site.settings()),)) as (server, _, target):
+        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(site.settings()),)) as (server, _, target):
             assert (await welcome(target, await identify(target))).controller_version
             site.pair(Role.NODE, "n1")
-            server.door.deny([f.holder.serial for f in site.pki.issued() if f.holder.name == "other"])
+            server.gate.deny([f.holder.serial for f in site.pki.issued() if f.holder.name == "other"])
             assert (await welcome(target, await identify(target))).controller_version
 
     run(main)
@@ -72,10 +72,10 @@ def test_a_node_with_a_certificate_is_let_in_and_a_renewed_one_is_read_afresh(tm
 def test_a_controller_of_another_authority_or_name_is_told_nothing(tmp_path: Path, site: Site) -> None:
     async def main() -> None:
         other = Site(tmp_path / "other")
-        async with serving(tmp_path, "127.0.0.1:0", (TlsProof(other.settings()),)) as (_, _, target):
+        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(other.settings()),)) as (_, _, target):
             with pytest.raises(Ended, match="CERTIFICATE_VERIFY_FAILED"):
                 await welcome(target, await TlsIdentity(tls(site))(target))
-        async with serving(tmp_path, "127.0.0.1:0", (TlsProof(site.settings()),)) as (_, _, target):
+        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(site.settings()),)) as (_, _, target):
             with pytest.raises(Ended, match=r"Hostname mismatch|IP address mismatch"):
                 await welcome(target, await TlsIdentity(tls(site, controller_name="ctl2"))(target))
 
@@ -86,7 +86,7 @@ def test_a_node_cannot_stand_in_for_the_controller(tmp_path: Path, site: Site) -
     async def main() -> None:
         certificate, key = site.pair(Role.NODE, "127.0.0.1")
         rogue = ControllersIdentity("tls", site.folder / "ca.crt", certificate, key)
-        async with serving(tmp_path, "127.0.0.1:0", (TlsProof(rogue),)) as (_, _, target):
+        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(rogue),)) as (_, _, target):
             with pytest.raises(Ended, match=r"CERTIFICATE_VERIFY_FAILED|Verification"):
                 await welcome(target, await TlsIdentity(tls(site))(target))
 
@@ -141,7 +141,7 @@ def by_munge(munged: Munged, **more: Any) -> MungeIdentity:
 
 def test_munge_lets_a_node_in_without_any_certificate_of_its_own(tmp_path: Path, munged: Munged) -> None:
     async def main() -> None:
-        proof = MungeProof(ControllersIdentity("munge", munge_socket=munged.socket), NodeAddresses(no_names))
+        proof = MungeAuthenticator(ControllersIdentity("munge", munge_socket=munged.socket), NodeAddresses(no_names))
         identify = by_munge(munged)
         async with serving(tmp_path, "127.0.0.1:0", (proof,)) as (_, _, target):
             for _ in range(2):

@@ -30,7 +30,9 @@ def event(text: str = "x", routine: bool = False, boot_id: str = BOOT) -> Unnumb
 
 
 def fault() -> Unnumbered:
-    return make(Change(Kind.RAISED, "gpu_lost", part="x", fault="gpu_lost", severity=Severity.HIGH), BOOT, Moment(1, 2))
+    return make(
+        Change(Kind.RAISED, "gpu_lost", component="x", fault="gpu_lost", severity=Severity.CRITICAL), BOOT, Moment(1, 2)
+    )
 
 
 def with_spool(

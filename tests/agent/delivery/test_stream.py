@@ -22,8 +22,10 @@ BOOT = "boot-1"
 NODE = Node("n1", BOOT, "0.1.0", "dgx-h100")
 
 
-def event(part: str) -> Any:
-    change = Change(Kind.RAISED, "ib_link", Outcome.FINDINGS, part, "ib_link_down", Severity.LOW, {"rate_gbps": 400})
+def event(component: str) -> Any:
+    change = Change(
+        Kind.RAISED, "ib_link", Outcome.FINDINGS, component, "ib_link_down", Severity.MAJOR, {"rate_gbps": 400}
+    )
     return make(change, BOOT, Moment(1, 2))
 
 
@@ -91,7 +93,7 @@ def with_bench(trial: Path, tmp_path: Path) -> Callable[..., None]:
 
 
 def parts(controller: Any) -> list[str]:
-    return [e.part for e in controller.events]
+    return [e.component for e in controller.events]
 
 
 def test_hello_names_the_node_and_events_arrive_numbered_and_are_forgotten_after_the_ack(with_bench: Any) -> None:
@@ -101,7 +103,12 @@ def test_hello_names_the_node_and_events_arrive_numbered_and_are_forgotten_after
         (hello,) = bench.controller.hellos
         assert (hello.node, hello.boot_id, hello.agent_version, hello.profile) == ("n1", BOOT, "0.1.0", "dgx-h100")
         first = bench.controller.events[0]
-        assert (first.seq, first.part, first.severity, first.kind) == (1, "a", pb.SEVERITY_LOW, pb.EVENT_KIND_RAISED)
+        assert (first.seq, first.component, first.severity, first.kind) == (
+            1,
+            "a",
+            pb.SEVERITY_MAJOR,
+            pb.EVENT_KIND_RAISED,
+        )
         assert first.evidence["rate_gbps"].whole == 400
         await until(lambda: bench.spool.depth == 0)
         assert bench.stream.connected

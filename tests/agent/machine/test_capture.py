@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nodetriage.agent.cli.main import main
 from nodetriage.agent.machine.capture import CaptureHost, Doing, capture
 from nodetriage.agent.machine.host import Host
-from nodetriage.agent.machine.redact import Scrubber
+from nodetriage.agent.machine.redact import Redactor
 from nodetriage.checks.model import Check, Unavailable
 
 HOSTS = Path(__file__).parents[2] / "hosts"
@@ -31,7 +31,7 @@ def test_the_record_of_a_machine_is_judged_as_the_machine_is(
 
     main(["check", "--root", str(tmp_path / "record"), "--before", str(tmp_path / "record"), "--json"])
 
-    scrubber = Scrubber(b"")
+    scrubber = Redactor(b"")
     expected, again = json.loads(scrubber.text(judged, "/mountinfo")), json.loads(capsys.readouterr().out)
     for checked, checked_again in zip(expected["checks"], again["checks"], strict=True):
         if checked["outcome"] in ("ok", "findings"):
@@ -148,7 +148,7 @@ def test_what_goes_on_for_long_is_named_and_only_while_it_goes_on(capsys: pytest
 
 
 def test_names_are_gone_and_what_belonged_together_still_does() -> None:
-    scrubber = Scrubber(KEY, ["gpu042.site.org", "gpu042"])
+    scrubber = Redactor(KEY, ["gpu042.site.org", "gpu042"])
     text = (
         "gpu042 kernel: NVRM: GPU at PCI:0000:9b:00: GPU-509665ad-b600-ac93-3616-d754b23d636d\n"
         "NVRM: GPU Board Serial Number: 1650124014249\n"
@@ -161,10 +161,10 @@ def test_names_are_gone_and_what_belonged_together_still_does() -> None:
     for name in ("gpu042", "509665ad", "d754b23d636d", "1650124014249", "b8:3f:d2", "946d", "192.168.7.21"):
         assert name not in scrubbed
     assert "PCI:0000:9b:00: GPU-" in scrubbed
-    first, second = (part[:36] for part in scrubbed.split("GPU-")[1:])
+    first, second = (component[:36] for component in scrubbed.split("GPU-")[1:])
     assert first == second
     assert scrubber.text(text) == scrubbed
-    assert Scrubber(b"another machine").text(text) != scrubbed
+    assert Redactor(b"another machine").text(text) != scrubbed
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ def test_names_are_gone_and_what_belonged_together_still_does() -> None:
     ],
 )
 def test_what_is_no_name_stays(text: str) -> None:
-    assert Scrubber(KEY, ["node1"]).text(text) == text
+    assert Redactor(KEY, ["node1"]).text(text) == text
 
 
 def test_a_file_with_a_serial_number_holds_nothing_else() -> None:
-    scrubbed = Scrubber(KEY).text("J1000XYZ-7", "/sys/class/dmi/id/product_serial")
+    scrubbed = Redactor(KEY).text("J1000XYZ-7", "/sys/class/dmi/id/product_serial")
 
     assert scrubbed != "J1000XYZ-7"
     assert len(scrubbed) == 10
@@ -191,7 +191,7 @@ def test_a_file_with_a_serial_number_holds_nothing_else() -> None:
 def test_file_servers_in_the_mount_table_are_renamed() -> None:
     line = "36 22 0:45 / /data rw - nfs4 filer01.corp:/export rw,addr=10.1.2.3"
 
-    scrubbed = Scrubber(KEY).text(line, "/proc/1/mountinfo")
+    scrubbed = Redactor(KEY).text(line, "/proc/1/mountinfo")
 
     assert "filer01" not in scrubbed
     assert "10.1.2.3" not in scrubbed
@@ -200,6 +200,6 @@ def test_file_servers_in_the_mount_table_are_renamed() -> None:
 
 @given(st.text(max_size=300), st.sampled_from(["", "/proc/1/mountinfo", "/sys/serial"]))
 def test_any_text_can_be_scrubbed_and_comes_out_the_same_each_time(text: str, path: str) -> None:
-    scrubber = Scrubber(KEY, [os.uname().nodename])
+    scrubber = Redactor(KEY, [os.uname().nodename])
 
     assert scrubber.text(text, path) == scrubber.text(text, path)

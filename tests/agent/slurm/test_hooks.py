@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.core.verdict import Change, CheckVerdict, Held, Verdict
+from nodetriage.agent.core.verdict import Change, CheckVerdict, OpenFinding, Verdict
 from nodetriage.agent.settings.config import HookSettings
 from nodetriage.agent.slurm.hooks import Hooks, Jobs, Known, facts, known, line
 from nodetriage.checks.model import Check, Host, Outcome, Severity
 
 NOW_S = 1000.0
 OPEN = HookSettings()
-OFF_BUS = Held("0000:3a:00.0", "gpu_off_bus", Severity.HIGH, {"xid": 79}, NOW_S - 5, NOW_S - 5, NOW_S - 5)
+OFF_BUS = OpenFinding("0000:3a:00.0", "gpu_off_bus", Severity.CRITICAL, {"xid": 79}, NOW_S - 5, NOW_S - 5, NOW_S - 5)
 
 
 def check(name: str = "gpu_xid", every_s: float = 60.0, in_prolog: bool = False) -> Check[Any, Any]:
@@ -26,7 +26,9 @@ def check(name: str = "gpu_xid", every_s: float = 60.0, in_prolog: bool = False)
     )
 
 
-def seen(outcome: Outcome = Outcome.OK, age_s: float = 1.0, held: tuple[Held, ...] = (), why: str = "") -> CheckVerdict:
+def seen(
+    outcome: Outcome = Outcome.OK, age_s: float = 1.0, held: tuple[OpenFinding, ...] = (), why: str = ""
+) -> CheckVerdict:
     return CheckVerdict(outcome, why, NOW_S - age_s, held=held)
 
 
@@ -34,7 +36,7 @@ def look(
     verdicts: Mapping[str, CheckVerdict],
     settings: HookSettings = OPEN,
     late: Iterable[str] = (),
-    fail_at: Severity = Severity.HIGH,
+    fail_at: Severity = Severity.CRITICAL,
 ) -> Known:
     return known({"gpu_xid": check()}, verdicts, late, NOW_S, settings, fail_at)
 
@@ -46,14 +48,16 @@ def test_a_node_that_was_looked_at_in_time_and_holds_nothing_is_ok() -> None:
 def test_a_grave_fault_is_named_with_its_part_its_severity_and_what_it_is() -> None:
     found = look({"gpu_xid": seen(held=(OFF_BUS,))})
 
-    assert line(found) == ("nodetriage: gpu_off_bus 0000:3a:00.0 (high, gpu_xid): a GPU has fallen off the PCIe bus")
+    assert line(found) == (
+        "nodetriage: gpu_off_bus 0000:3a:00.0 (critical, gpu_xid): a GPU has fallen off the PCIe bus"
+    )
 
 
 def test_a_fault_less_grave_than_asked_for_refuses_nothing() -> None:
-    low = Held("p", "ib_link_down", Severity.LOW, {}, 0, NOW_S, 0)
+    low = OpenFinding("p", "ib_link_down", Severity.MAJOR, {}, 0, NOW_S, 0)
 
     assert not look({"gpu_xid": seen(held=(low,))}).grave
-    assert look({"gpu_xid": seen(held=(low,))}, fail_at=Severity.LOW).grave
+    assert look({"gpu_xid": seen(held=(low,))}, fail_at=Severity.MAJOR).grave
 
 
 def test_a_fault_that_is_never_to_refuse_does_not() -> None:
@@ -95,7 +99,7 @@ def test_what_slurmd_says_of_a_job_is_taken_as_short_plain_text_under_names_of_o
 
 
 class FakeRounds:
-    """Rounds whose runs end when the test says so."""
+    """A check scheduler whose runs end when the test says so."""
 
     def __init__(self, verdicts: Mapping[str, CheckVerdict], *checks: Check[Any, Any]) -> None:
         self.checks = {c.name: c for c in checks}
@@ -116,12 +120,12 @@ class FakeRounds:
 class Desk:
     """A Hooks with what it records."""
 
-    def __init__(self, rounds: FakeRounds, run_dir: Path, settings: HookSettings = OPEN, jobs: Jobs | None = None):
+    def __init__(self, scheduler: FakeRounds, run_dir: Path, settings: HookSettings = OPEN, jobs: Jobs | None = None):
         self.changes: list[Change] = []
         self.kept: dict[str, bytes] = {}
-        self.rounds = rounds
+        self.scheduler = scheduler
         self.now_s = NOW_S
-        self.hooks = Hooks(settings, rounds, self._record, lambda: self.now_s, run_dir, jobs)  # type: ignore[arg-type]
+        self.hooks = Hooks(settings, scheduler, self._record, lambda: self.now_s, run_dir, jobs)  # type: ignore[arg-type]
 
     def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:
         self.changes += changes
@@ -134,10 +138,10 @@ class Desk:
 def test_a_prolog_runs_the_cheap_checks_anew_and_takes_the_others_as_they_are(tmp_path: Path) -> None:
     verdicts = {"cheap": seen(age_s=50), "slow": seen(age_s=50)}
     desk = Desk(FakeRounds(verdicts, check("cheap", in_prolog=True), check("slow")), tmp_path)
-    desk.rounds.answers.set()
+    desk.scheduler.answers.set()
 
     assert desk.ask("prolog") == "0 nodetriage: ok"
-    assert desk.rounds.ran == ["cheap"]
+    assert desk.scheduler.ran == ["cheap"]
     assert desk.changes == []
 
 
@@ -145,16 +149,16 @@ def test_a_result_of_this_very_moment_serves_the_next_job_too(tmp_path: Path) ->
     desk = Desk(FakeRounds({"cheap": seen(age_s=0.5)}, check("cheap", in_prolog=True)), tmp_path)
 
     assert desk.ask("prolog") == "0 nodetriage: ok"
-    assert desk.rounds.ran == []
+    assert desk.scheduler.ran == []
 
 
 def test_a_check_with_lines_of_the_kernel_log_to_judge_judges_them_first(tmp_path: Path) -> None:
     desk = Desk(FakeRounds({"gpu_xid": seen(age_s=0.1)}, check()), tmp_path)
-    desk.rounds.behind.add("gpu_xid")
-    desk.rounds.answers.set()
+    desk.scheduler.behind.add("gpu_xid")
+    desk.scheduler.answers.set()
 
     assert desk.ask("prolog") == "0 nodetriage: ok"
-    assert desk.rounds.ran == ["gpu_xid"]
+    assert desk.scheduler.ran == ["gpu_xid"]
 
 
 def test_jobs_that_start_together_share_one_look(tmp_path: Path) -> None:
@@ -163,11 +167,11 @@ def test_jobs_that_start_together_share_one_look(tmp_path: Path) -> None:
     async def two() -> list[str]:
         asks = [asyncio.create_task(desk.hooks.answer("prolog", {"SLURM_JOB_ID": job})) for job in ("1", "2")]
         await asyncio.sleep(0)
-        desk.rounds.answers.set()
+        desk.scheduler.answers.set()
         return await asyncio.gather(*asks)
 
     assert asyncio.run(two()) == ["0 nodetriage: ok"] * 2
-    assert desk.rounds.ran == ["cheap"]
+    assert desk.scheduler.ran == ["cheap"]
 
 
 @pytest.mark.parametrize(("when_unknown", "code"), [("open", "0"), ("closed", "1")])
@@ -187,15 +191,15 @@ def test_a_check_that_does_not_answer_in_time_is_decided_by_the_setting(
 def test_a_refused_job_is_told_with_its_fault(tmp_path: Path) -> None:
     desk = Desk(FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check()), tmp_path)
 
-    assert desk.ask("prolog", SLURM_JOB_GPUS="0,1").startswith("1 nodetriage: gpu_off_bus 0000:3a:00.0 (high")
+    assert desk.ask("prolog", SLURM_JOB_GPUS="0,1").startswith("1 nodetriage: gpu_off_bus 0000:3a:00.0 (critical")
     (change,) = desk.changes
     assert (change.check, change.severity, change.evidence["refused"]) == ("prolog", Severity.WARNING, True)
     assert change.evidence["job_gpus"] == "0,1"
 
 
 def test_an_observing_agent_refuses_nothing_and_says_what_it_would_have(tmp_path: Path) -> None:
-    rounds = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
-    desk = Desk(rounds, tmp_path, HookSettings(authority="observe"))
+    scheduler = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
+    desk = Desk(scheduler, tmp_path, HookSettings(mode="observe"))
 
     assert desk.ask("prolog").startswith("0 nodetriage: gpu_off_bus")
     assert desk.changes[0].evidence["refused"] is False
@@ -217,20 +221,20 @@ def test_an_epilog_ties_the_faults_of_its_time_to_the_job(tmp_path: Path) -> Non
     desk.now_s = NOW_S - 60
     desk.ask("prolog")
     desk.now_s = NOW_S
-    earlier = Held("p", "ib_link_down", Severity.LOW, {}, NOW_S - 500, NOW_S - 400, 0)
-    desk.rounds.verdict = Verdict("boot", {"gpu_xid": seen(held=(OFF_BUS, earlier))})
+    earlier = OpenFinding("p", "ib_link_down", Severity.MAJOR, {}, NOW_S - 500, NOW_S - 400, 0)
+    desk.scheduler.verdict = Verdict("boot", {"gpu_xid": seen(held=(OFF_BUS, earlier))})
 
     assert desk.ask("epilog").startswith("1 nodetriage: gpu_off_bus")
 
     tied = [c for c in desk.changes if c.check == "epilog" and c.fault]
-    assert [(c.fault, c.part, c.evidence["job_id"], c.evidence["raised_in_job"]) for c in tied] == [
+    assert [(c.fault, c.component, c.evidence["job_id"], c.evidence["raised_in_job"]) for c in tied] == [
         ("gpu_off_bus", "0000:3a:00.0", "7", True)
     ]
 
 
 def test_when_a_job_began_outlives_the_agent(tmp_path: Path) -> None:
-    rounds = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
-    desk = Desk(rounds, tmp_path, jobs=Jobs("boot", {"7": NOW_S - 60}))
+    scheduler = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
+    desk = Desk(scheduler, tmp_path, jobs=Jobs("boot", {"7": NOW_S - 60}))
 
     desk.ask("epilog")
 
@@ -238,8 +242,8 @@ def test_when_a_job_began_outlives_the_agent(tmp_path: Path) -> None:
 
 
 def test_a_job_of_an_earlier_boot_ties_nothing(tmp_path: Path) -> None:
-    rounds = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
-    desk = Desk(rounds, tmp_path, jobs=Jobs("another", {"7": 0.0}))
+    scheduler = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
+    desk = Desk(scheduler, tmp_path, jobs=Jobs("another", {"7": 0.0}))
 
     desk.ask("epilog")
 
@@ -248,18 +252,18 @@ def test_a_job_of_an_earlier_boot_ties_nothing(tmp_path: Path) -> None:
 
 def test_the_epilog_runs_its_own_checks_too(tmp_path: Path) -> None:
     desk = Desk(FakeRounds({}, check("gpu_processes"), check("cheap", in_prolog=True)), tmp_path)
-    desk.rounds.answers.set()
+    desk.scheduler.answers.set()
 
     desk.ask("epilog")
 
-    assert desk.rounds.ran == ["gpu_processes", "cheap"]
+    assert desk.scheduler.ran == ["gpu_processes", "cheap"]
 
 
 def test_a_health_check_answers_at_once_from_what_is_known(tmp_path: Path) -> None:
     desk = Desk(FakeRounds({"cheap": seen(held=(OFF_BUS,), age_s=50)}, check("cheap", in_prolog=True)), tmp_path)
 
     assert desk.ask("health").startswith("1 nodetriage: gpu_off_bus")
-    assert desk.rounds.ran == []
+    assert desk.scheduler.ran == []
 
 
 def test_hooks_that_got_no_answer_are_reported_when_the_agent_is_back(tmp_path: Path) -> None:

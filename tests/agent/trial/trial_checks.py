@@ -52,9 +52,9 @@ def judge_word(now: Word, before: Word | None, policy: Policy) -> Iterator[Findi
     if now.text == "broken":
         raise KeyError("broken")
     if now.text.startswith("bad"):
-        yield Finding(now.text[4:] or "part", "ib_link_down", Severity.LOW, {"limit": policy.limit})
+        yield Finding(now.text[4:] or "component", "ib_link_down", Severity.MAJOR, {"limit": policy.limit})
     if now.text == "fds":
-        yield Finding("fds", "ib_link_down", Severity.LOW, {"open": ",".join(now.fds)})
+        yield Finding("fds", "ib_link_down", Severity.MAJOR, {"open": ",".join(now.fds)})
 
 
 def read_twin(host: Host) -> Word:
@@ -82,7 +82,9 @@ def judge_log(
     now: tuple[KernelRecord, ...], before: tuple[KernelRecord, ...] | None, policy: Policy
 ) -> Iterator[Finding]:
     for record in now:
-        yield Finding(record.text.split()[-1], "gpu_xid_fatal", Severity.HIGH, {"text": record.text, "seq": record.seq})
+        yield Finding(
+            record.text.split()[-1], "gpu_xid_fatal", Severity.CRITICAL, {"text": record.text, "seq": record.seq}
+        )
 
 
 def read_count(host: Host) -> Count:
@@ -90,7 +92,7 @@ def read_count(host: Host) -> Count:
 
 
 def judge_count(now: Count, before: Count | None, policy: Policy) -> Iterator[Finding]:
-    yield Finding(f"run-{before.runs if before else 0}", "ib_link_down", Severity.LOW)
+    yield Finding(f"run-{before.runs if before else 0}", "ib_link_down", Severity.MAJOR)
 
 
 def remember_count(before: Count | None, now: Count) -> Count:
@@ -136,7 +138,7 @@ COUNT = Check(
     name="count",
     read=read_count,
     judge=judge_count,
-    remember=remember_count,
+    next_state=remember_count,
     policy=Policy(),
     faults=("ib_link_down",),
     worker="fabric",

@@ -18,8 +18,8 @@ from nvml_library import FakeGpus
 
 from nodetriage.agent.control_socket import ask
 from nodetriage.agent.core import quarantine
-from nodetriage.agent.core.verdict import CheckVerdict, Held, Verdict
-from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.core.verdict import CheckVerdict, OpenFinding, Verdict
+from nodetriage.agent.workers.pool import WorkerPool
 from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.gpu import gpu_lost, gpu_recovery
 from nodetriage.checks.model import Finding, Outcome, Severity
@@ -38,9 +38,9 @@ def gpus(fake_gpus: Callable[..., FakeGpus], monkeypatch: pytest.MonkeyPatch) ->
     return made
 
 
-def with_workers(body: Callable[[Workers], Awaitable[None]]) -> None:
+def with_workers(body: Callable[[WorkerPool], Awaitable[None]]) -> None:
     async def main() -> None:
-        workers = Workers(Setup(root="/", policies={}), CATALOGUE, lambda _: None)
+        workers = WorkerPool(Setup(root="/", policies={}), CATALOGUE, lambda _: None)
         try:
             await body(workers)
         finally:
@@ -52,12 +52,12 @@ def with_workers(body: Callable[[Workers], Awaitable[None]]) -> None:
 def test_a_hung_nvml_call_is_hung_and_named_with_its_gpu(gpus: FakeGpus) -> None:
     gpus.set("gpu1/RemappedRows", "~forever")
 
-    async def body(workers: Workers) -> None:
+    async def body(workers: WorkerPool) -> None:
         result = await workers.run(dataclasses.replace(gpu_lost.CHECK, timeout_s=3.0))
         (finding,) = result.findings
         assert result.outcome is Outcome.HUNG
         assert result.why.endswith(f"while at: nvmlDeviceGetRemappedRows {SECOND}")
-        assert (finding.part, finding.fault) == (SECOND, "check_hung")
+        assert (finding.component, finding.fault) == (SECOND, "check_hung")
 
     with_workers(body)
 
@@ -65,7 +65,7 @@ def test_a_hung_nvml_call_is_hung_and_named_with_its_gpu(gpus: FakeGpus) -> None
 def test_a_start_of_nvml_that_hangs_is_named_too(gpus: FakeGpus) -> None:
     gpus.set("Init", "~forever")
 
-    async def body(workers: Workers) -> None:
+    async def body(workers: WorkerPool) -> None:
         result = await workers.run(dataclasses.replace(gpu_lost.CHECK, timeout_s=3.0))
         assert (result.outcome, result.findings[0].evidence["doing"]) == (Outcome.HUNG, "nvmlInit")
 
@@ -73,7 +73,7 @@ def test_a_start_of_nvml_that_hangs_is_named_too(gpus: FakeGpus) -> None:
 
 
 def test_a_gpu_in_quarantine_is_not_called_and_never_ok(gpus: FakeGpus) -> None:
-    async def body(workers: Workers) -> None:
+    async def body(workers: WorkerPool) -> None:
         assert (await workers.run(gpu_recovery.CHECK)).outcome is Outcome.OK
         gpus.set("gpu1/all", "~forever")
         workers.quarantine((SECOND,))
@@ -84,31 +84,31 @@ def test_a_gpu_in_quarantine_is_not_called_and_never_ok(gpus: FakeGpus) -> None:
         while not sick.findings:  # one look is shared for nvml.FRESH_S; the test's own limit ends this
             sick = await workers.run(gpu_recovery.CHECK)
 
-        assert (quiet.outcome, quiet.left_alone) == (Outcome.SKIPPED, (SECOND,))
+        assert (quiet.outcome, quiet.excluded) == (Outcome.SKIPPED, (SECOND,))
         assert SECOND in quiet.why
-        assert (sick.outcome, [f.part for f in sick.findings]) == (Outcome.FINDINGS, [FIRST])
+        assert (sick.outcome, [f.component for f in sick.findings]) == (Outcome.FINDINGS, [FIRST])
         assert SECOND in sick.why
 
         gpus.set("gpu1/all", "")
         workers.quarantine(())
         healed = await workers.run(gpu_recovery.CHECK)
-        assert (healed.left_alone, healed.why) == ((), "")
+        assert (healed.excluded, healed.why) == ((), "")
 
     with_workers(body)
 
 
 def test_a_quarantine_outlives_new_settings(gpus: FakeGpus) -> None:
-    async def body(workers: Workers) -> None:
+    async def body(workers: WorkerPool) -> None:
         workers.quarantine((SECOND,))
         workers.configure(Setup(root="/", policies={}))
         await workers.run(gpu_recovery.CHECK)
-        assert (await workers.run(gpu_recovery.CHECK)).left_alone == (SECOND,)
+        assert (await workers.run(gpu_recovery.CHECK)).excluded == (SECOND,)
 
     with_workers(body)
 
 
 @pytest.mark.parametrize(
-    ("part", "fault", "kept_apart"),
+    ("component", "fault", "kept_apart"),
     [
         (SECOND, "gpu_off_bus", (SECOND,)),
         (SECOND, "gpu_gsp_timeout", (SECOND,)),
@@ -116,13 +116,13 @@ def test_a_quarantine_outlives_new_settings(gpus: FakeGpus) -> None:
         ("unknown-gpu", "gpu_gsp_timeout", ()),
     ],
 )
-def test_a_gpu_is_kept_apart_for_as_long_as_its_fault_is_held(part: str, fault: str, kept_apart: tuple) -> None:
-    held = Held(part, fault, Severity.HIGH, {}, 0.0, 0.0, 0.0)
+def test_a_gpu_is_kept_apart_for_as_long_as_its_fault_is_held(component: str, fault: str, kept_apart: tuple) -> None:
+    held = OpenFinding(component, fault, Severity.CRITICAL, {}, 0.0, 0.0, 0.0)
 
     assert quarantine.held(Verdict("b", {"gpu_xid": CheckVerdict(Outcome.FINDINGS, held=(held,))})) == kept_apart
     assert quarantine.held(Verdict("b", {"other": CheckVerdict(Outcome.FINDINGS, held=(held,))})) == ()
     assert quarantine.held(Verdict("b")) == ()
-    assert quarantine.addresses([Finding(part, fault, Severity.HIGH)]) == kept_apart
+    assert quarantine.addresses([Finding(component, fault, Severity.CRITICAL)]) == kept_apart
 
 
 CHECKS = ("gpu_xid", "gpu_lost", "gpu_recovery")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nodetriage.agent.workers.pool import Workers
+from nodetriage.agent.workers.pool import WorkerPool
 from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.model import Check, KernelRecord, Outcome, Severity
 
@@ -20,12 +20,14 @@ BLOCKED_S = 15.0
 RECORD = KernelRecord(9, 5, 3, "NTTRIAL fault gpu7")
 
 
-def with_workers(body: Callable[[Workers, list[str]], Awaitable[None]], policies: dict[str, Any] | None = None) -> None:
+def with_workers(
+    body: Callable[[WorkerPool, list[str]], Awaitable[None]], policies: dict[str, Any] | None = None
+) -> None:
     """Runs the body in an event loop whose greatest pause is measured: supervision must never block it."""
 
     async def main() -> None:
         freed: list[str] = []
-        workers = Workers(Setup(root="/", policies=policies or {}), CATALOGUE, freed.append)
+        workers = WorkerPool(Setup(root="/", policies=policies or {}), CATALOGUE, freed.append)
         pause = asyncio.create_task(greatest_pause())
         try:
             await body(workers, freed)
@@ -78,11 +80,11 @@ def state_of(pid: int) -> str:
 def test_a_check_runs_in_a_worker_with_the_policy_that_was_set(trial: Path) -> None:
     from trial_checks import WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         (trial / "word").write_text("bad mlx5_0/1")
         result = await workers.run(WORD)
         assert result.outcome is Outcome.FINDINGS
-        assert [(f.part, f.evidence) for f in result.findings] == [("mlx5_0/1", {"limit": 7})]
+        assert [(f.component, f.evidence) for f in result.findings] == [("mlx5_0/1", {"limit": 7})]
         workers.configure(Setup(root="/", policies={}))
         result = await workers.run(WORD)
         assert result.findings[0].evidence == {"limit": 3}
@@ -93,13 +95,13 @@ def test_a_check_runs_in_a_worker_with_the_policy_that_was_set(trial: Path) -> N
 def test_the_memory_of_a_check_travels_through_the_agent_and_survives_its_worker(trial: Path) -> None:
     from trial_checks import COUNT
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         first = await workers.run(COUNT)
         second = await workers.run(COUNT, memory=first.memory)
         os.kill(workers.pids["fabric"], signal.SIGKILL)
         await workers.run(COUNT, memory=second.memory)
         third = await workers.run(COUNT, memory=second.memory)
-        assert [r.findings[0].part for r in (first, second, third)] == ["run-0", "run-1", "run-2"]
+        assert [r.findings[0].component for r in (first, second, third)] == ["run-0", "run-1", "run-2"]
 
     with_workers(body)
 
@@ -107,9 +109,9 @@ def test_the_memory_of_a_check_travels_through_the_agent_and_survives_its_worker
 def test_a_memory_of_another_shape_is_dropped_and_that_is_said(trial: Path) -> None:
     from trial_checks import COUNT
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         result = await workers.run(COUNT, memory=b'{"laps": "many"}')
-        assert result.findings[0].part == "run-0"
+        assert result.findings[0].component == "run-0"
         assert "started without its memory" in result.why
 
     with_workers(body)
@@ -118,9 +120,9 @@ def test_a_memory_of_another_shape_is_dropped_and_that_is_said(trial: Path) -> N
 def test_kernel_records_are_handed_to_the_check(trial: Path) -> None:
     from trial_checks import LOG
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         result = await workers.run(LOG, (RECORD,))
-        assert [f.part for f in result.findings] == ["gpu7"]
+        assert [f.component for f in result.findings] == ["gpu7"]
         assert (await workers.run(LOG, ())).outcome is Outcome.OK
 
     with_workers(body)
@@ -129,7 +131,7 @@ def test_kernel_records_are_handed_to_the_check(trial: Path) -> None:
 def test_a_worker_holds_no_descriptor_of_the_agent(trial: Path) -> None:
     from trial_checks import WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         held = [os.open("/dev/zero", os.O_RDONLY) for _ in range(40)]
         try:
             (trial / "word").write_text("fds")
@@ -145,7 +147,7 @@ def test_a_worker_holds_no_descriptor_of_the_agent(trial: Path) -> None:
 def test_a_library_that_prints_does_not_disturb_the_protocol(trial: Path) -> None:
     from trial_checks import WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         (trial / "word").write_text("print")
         assert (await workers.run(WORD)).outcome is Outcome.OK
 
@@ -155,12 +157,19 @@ def test_a_library_that_prints_does_not_disturb_the_protocol(trial: Path) -> Non
 def test_what_is_asked_together_is_answered_each_by_its_own(trial: Path) -> None:
     from trial_checks import COUNT, LOG, TWIN, WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         (trial / "word").write_text("bad port1")
         asked = [(LOG, (RECORD,)), (WORD, ()), (LOG, ()), (COUNT, ()), (TWIN, ()), (WORD, ())]
         results = await asyncio.gather(*(workers.run(check, records) for check, records in asked))
         assert [r.check for r in results] == [check.name for check, _ in asked]
-        assert [[f.part for f in r.findings] for r in results] == [["gpu7"], ["port1"], [], ["run-0"], [], ["port1"]]
+        assert [[f.component for f in r.findings] for r in results] == [
+            ["gpu7"],
+            ["port1"],
+            [],
+            ["run-0"],
+            [],
+            ["port1"],
+        ]
 
     with_workers(body)
 
@@ -168,11 +177,11 @@ def test_what_is_asked_together_is_answered_each_by_its_own(trial: Path) -> None
 def test_a_finding_does_not_wait_behind_a_hang(trial: Path) -> None:
     from trial_checks import TWIN
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         (trial / "word").write_text("spin")
         (trial / "twin").write_text("bad port1")
         found, hung = (asyncio.ensure_future(workers.run(check)) for check in (TWIN, hanging()))
-        assert [f.part for f in (await found).findings] == ["port1"]
+        assert [f.component for f in (await found).findings] == ["port1"]
         assert not hung.done()
         assert (await hung).outcome is Outcome.HUNG
 
@@ -185,7 +194,7 @@ def test_who_ends_a_worker_is_blamed_alone_and_the_others_are_run_again(
 ) -> None:
     from trial_checks import TWIN
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         (trial / "word").write_text(word)
         results = await asyncio.gather(*(workers.run(check) for check in (TWIN, TWIN, hanging(), TWIN)))
         assert [r.outcome for r in results] == [Outcome.OK, Outcome.OK, outcome, Outcome.OK]
@@ -202,7 +211,7 @@ def test_a_worker_that_ends_makes_its_check_broken_and_is_replaced_with_back_off
 ) -> None:
     from trial_checks import WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         (trial / "word").write_text(word)
         first, second, third = [await workers.run(WORD) for _ in range(3)]
         while "starts again in" not in third.why:  # a machine that stood still for as long as we were to wait
@@ -215,7 +224,7 @@ def test_a_worker_that_ends_makes_its_check_broken_and_is_replaced_with_back_off
         (trial / "word").write_text("ok")
         await until_ok(workers)
 
-    async def until_ok(workers: Workers) -> None:
+    async def until_ok(workers: WorkerPool) -> None:
         end = time.monotonic() + 60
         while (await workers.run(WORD)).outcome is not Outcome.OK:
             assert time.monotonic() < end
@@ -227,7 +236,7 @@ def test_a_worker_that_ends_makes_its_check_broken_and_is_replaced_with_back_off
 def test_a_worker_that_is_killed_from_outside_is_replaced(trial: Path) -> None:
     from trial_checks import WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         assert (await workers.run(WORD)).outcome is Outcome.OK
         old = workers.pids["system"]
         os.kill(old, signal.SIGKILL)
@@ -245,7 +254,7 @@ def test_a_worker_that_is_killed_takes_its_program_with_it(trial: Path) -> None:
 
     (trial / "word").write_text("program")
 
-    async def body(workers: Workers, _: list[str]) -> None:
+    async def body(workers: WorkerPool, _: list[str]) -> None:
         run = asyncio.create_task(workers.run(WORD))
         await until((trial / "pid").exists)
         program = int((trial / "pid").read_text())
@@ -261,7 +270,7 @@ def test_a_worker_that_is_killed_takes_its_program_with_it(trial: Path) -> None:
 def test_the_fork_server_may_be_killed_too(trial: Path) -> None:
     from trial_checks import WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         assert (await workers.run(WORD)).outcome is Outcome.OK
         worker = workers.pids["system"]
         os.kill(workers.pids["forkserver"], signal.SIGKILL)
@@ -275,7 +284,7 @@ def test_the_fork_server_may_be_killed_too(trial: Path) -> None:
 def test_a_caller_that_gives_up_does_not_disturb_the_next_run(trial: Path) -> None:
     from trial_checks import COUNT, WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         await workers.run(COUNT)
         for _ in range(5):
             given_up = asyncio.create_task(workers.run(WORD))
@@ -285,7 +294,7 @@ def test_a_caller_that_gives_up_does_not_disturb_the_next_run(trial: Path) -> No
             (trial / "word").write_text("bad port1")
             result = await workers.run(WORD)
             assert result.outcome in (Outcome.OK, Outcome.FINDINGS)
-            assert (await workers.run(WORD)).findings[0].part == "port1"
+            assert (await workers.run(WORD)).findings[0].component == "port1"
 
     with_workers(body)
 
@@ -293,7 +302,7 @@ def test_a_caller_that_gives_up_does_not_disturb_the_next_run(trial: Path) -> No
 def test_a_check_past_its_deadline_is_hung_and_its_worker_killed(trial: Path) -> None:
     from trial_checks import HANG_S, WORD
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         assert (await workers.run(WORD)).outcome is Outcome.OK  # so that the worker is there
         (trial / "word").write_text("spin")
         started = time.monotonic()
@@ -301,7 +310,11 @@ def test_a_check_past_its_deadline_is_hung_and_its_worker_killed(trial: Path) ->
         assert time.monotonic() - started < HANG_S + BLOCKED_S
         assert result.outcome is Outcome.HUNG
         finding = result.findings[0]
-        assert (finding.part, finding.fault, finding.severity) == (str(trial / "word"), "check_hung", Severity.WARNING)
+        assert (finding.component, finding.fault, finding.severity) == (
+            str(trial / "word"),
+            "check_hung",
+            Severity.WARNING,
+        )
         assert finding.evidence["doing"] == f"read {trial / 'word'}"
         assert finding.evidence["state"] == "S"
         assert float(finding.evidence["waited_s"]) >= HANG_S
@@ -317,14 +330,14 @@ def test_a_frozen_disk_abandons_one_worker_and_the_others_go_on(trial: Path, dis
 
     well = dataclasses.replace(DISK, timeout_s=ENOUGH_S)
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         assert (await workers.run(well)).outcome is Outcome.OK
         disk.freeze()
         hung, word = await asyncio.gather(workers.run(DISK), workers.run(WORD))
         assert word.outcome is Outcome.OK
         assert hung.outcome is Outcome.HUNG
         (finding,) = hung.findings
-        assert (finding.part, finding.fault) == (str(trial / "mount"), "mount_hung")
+        assert (finding.component, finding.fault) == (str(trial / "mount"), "mount_hung")
         assert finding.evidence["state"] == "D"
         assert finding.evidence["wchan"]
         assert "freeze" in str(finding.evidence["stack"]) or "percpu_rwsem" in str(finding.evidence["stack"])
@@ -347,7 +360,7 @@ def test_a_frozen_disk_abandons_one_worker_and_the_others_go_on(trial: Path, dis
 def test_closing_does_not_wait_for_a_worker_in_uninterruptible_sleep(trial: Path, disk: Any) -> None:
     from trial_checks import DISK, ENOUGH_S
 
-    async def body(workers: Workers, freed: list[str]) -> None:
+    async def body(workers: WorkerPool, freed: list[str]) -> None:
         await workers.run(dataclasses.replace(DISK, timeout_s=ENOUGH_S))
         disk.freeze()
         await workers.run(DISK)

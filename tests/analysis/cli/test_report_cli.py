@@ -171,7 +171,9 @@ def test_a_wrong_command_is_one_line_and_its_status(
 
 def test_settings_change_what_they_name(capsys: pytest.CaptureFixture[str], simulated: Path, tmp_path: Path) -> None:
     path = tmp_path / "report.toml"
-    path.write_text('[attribution]\nbefore_min = 1.5\nmin_severity = "high"\n[lemons]\nfloors = { xid_cnt = 9.0 }\n')
+    path.write_text(
+        '[attribution]\nbefore_min = 1.5\nmin_severity = "critical"\n[lemons]\nfloors = { xid_cnt = 9.0 }\n'
+    )
     assert "from 1.5 min before its end" in run(capsys, "attribution", *inputs(simulated), "--settings", str(path))
     path.write_text("[attribution]\nbefore_mins = 5\n")
     assert main.main(["report", *inputs(simulated), "--settings", str(path)]) == 78

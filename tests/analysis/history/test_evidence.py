@@ -13,7 +13,7 @@ from nodetriage.analysis.tables import EVENTS, TIME
 
 ZERO = datetime(2025, 1, 1, tzinfo=UTC)
 NODES = ("n1", "n2")
-CONDITION, MOMENT = "ib_link_down", "gpu_off_bus"  # ends = "gone" and "reboot" in faults.toml
+CONDITION, MOMENT = "ib_link_down", "gpu_off_bus"  # latching = "no" and "boot" in faults.toml
 LONGEST_MIN = 60
 
 Row = tuple[str, int, str, str, str]  # node, minute, kind, fault, part
@@ -25,8 +25,16 @@ def at(minute: int) -> datetime:
 
 def table(rows: list[Row]) -> pl.DataFrame:
     filled: list[dict[str, Any]] = []
-    for node, minute, kind, fault, part in rows:
-        row = {"node": node, "at": at(minute), "kind": kind, "check": "c", "part": part, "fault": fault, "severity": 4}
+    for node, minute, kind, fault, component in rows:
+        row = {
+            "node": node,
+            "at": at(minute),
+            "kind": kind,
+            "check": "c",
+            "component": component,
+            "fault": fault,
+            "severity": 4,
+        }
         filled.append({**dict.fromkeys(EVENTS), **row})
     return pl.DataFrame(filled, schema=dict(EVENTS), orient="row")
 
@@ -41,10 +49,10 @@ def plainly(rows: list[Row], node: str, lo: int, hi: int) -> dict[str, tuple[int
     """fault -> (events that began in the window, whether one was open when it began); only what the window meets."""
     ordered = sorted(rows, key=lambda r: r[1])
     found: dict[str, tuple[int, bool]] = {}
-    for i, (its_node, minute, kind, fault, part) in enumerate(ordered):
+    for i, (its_node, minute, kind, fault, component) in enumerate(ordered):
         if its_node != node or kind == "cleared":
             continue
-        later = [r[1] for r in ordered[i + 1 :] if (r[0], r[3], r[4]) == (node, fault, part)]
+        later = [r[1] for r in ordered[i + 1 :] if (r[0], r[3], r[4]) == (node, fault, component)]
         end = min([minute + LONGEST_MIN, *later[:1]]) if fault == CONDITION else minute
         began, was_open = lo <= minute <= hi, minute < lo <= end
         if began or was_open:

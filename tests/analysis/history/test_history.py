@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> str:
     schema.metadata.create_all(engine)
     at_us = int(AT.timestamp() * 1_000_000)
     message = pb.Event(fault="gpu_off_bus", evidence={"xid": pb.Value(whole=79)}).SerializeToString()
-    common = {"node": "n1", "boot_id": "b", "received_us": at_us, "part": "gpu-1"}
+    common = {"node": "n1", "boot_id": "b", "received_us": at_us, "component": "gpu-1"}
     events = [
         {"seq": 1, "at_us": at_us, "kind": 6, "check_name": "", "fault": "", "severity": 0, "message": b""},
         {"seq": 2, "at_us": at_us, "kind": 1, "check_name": "gpu_xid", "fault": "gpu_off_bus", "severity": 4,
@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> str:
         connection.execute(
             schema.incidents.insert(),
             [
-                {"incident": i, "node": "n1", "fault": "gpu_off_bus", "part": "", "severity": 4, "causes": "",
+                {"incident": i, "node": "n1", "fault": "gpu_off_bus", "component": "", "severity": 4, "causes": "",
                  "opened_us": at_us, "drained_us": drained}
                 for i, drained in (("i1", at_us), ("i2", None))
             ],
@@ -90,7 +90,9 @@ def test_a_url_that_leads_nowhere_is_one_line_without_its_password(url: str) -> 
 
 def test_files_and_a_store_are_put_together_in_order_of_time(store: str, tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
-    path.write_text("node,at,kind,check,part,fault,severity\nn2,2025-06-02T10:00:30,raised,mounts,/x,mount_stale,4\n")
+    path.write_text(
+        "node,at,kind,check,component,fault,severity\nn2,2025-06-02T10:00:30,raised,mounts,/x,mount_stale,4\n"
+    )
     outages = tmp_path / "outages.csv"
     outages.write_text("node,at,kind,cause\nn2,2025-06-03T00:00:00,repaired,dimm\nn2,soon,ticket,\n")
     read = history.load(Sources(events=path, outages=outages, database=store), NOW)

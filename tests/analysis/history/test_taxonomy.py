@@ -8,7 +8,7 @@ from nodetriage.checks.model.faults import faults
 
 
 def test_every_fault_that_can_drain_a_node_has_a_category() -> None:
-    serious = [code for code, fault in faults().items() if fault.severity >= Severity.LOW]
+    serious = [code for code, fault in faults().items() if fault.severity >= Severity.MAJOR]
     assert serious
     assert not [code for code in serious if taxonomy.taxonomy().of(code).category == "other"]
 

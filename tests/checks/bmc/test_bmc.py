@@ -44,7 +44,7 @@ def test_a_supply_that_was_there_and_is_not_is_missing() -> None:
     now = bmc_power.Power((replace(here, text="Absent"),), (), ())
 
     assert [f.fault for f in bmc_power.judge(now, before, bmc_power.Policy())] == ["psu_missing"]
-    assert bmc_power.remember(before, now).seen == ("PSU1 Status",)
+    assert bmc_power.next_state(before, now).seen == ("PSU1 Status",)
 
 
 def test_an_empty_bay_is_no_supply_that_went_missing() -> None:
@@ -56,7 +56,7 @@ def test_an_empty_bay_is_no_supply_that_went_missing() -> None:
 def test_a_new_critical_interrupt_removes_the_node() -> None:
     [finding] = logged(INTERRUPT)
 
-    assert (finding.fault, finding.severity) == ("bmc_critical_interrupt", Severity.HIGH)
+    assert (finding.fault, finding.severity) == ("bmc_critical_interrupt", Severity.CRITICAL)
     assert finding.evidence["record"] == 7
 
 
@@ -77,7 +77,7 @@ def test_an_entry_from_before_the_repair_drains_nothing() -> None:
 def test_what_may_have_rebooted_the_machine_is_told_and_leaves_the_job_alone() -> None:
     [finding] = logged(replace(INTERRUPT, at_s=AT_S - 60), before=None)
 
-    assert finding.severity == Severity.LOW
+    assert finding.severity == Severity.MAJOR
 
 
 def test_a_clock_that_was_never_set_makes_an_old_entry_no_new_one() -> None:
@@ -93,7 +93,7 @@ def test_a_log_that_another_cleared_starts_anew() -> None:
 def test_an_answer_cut_short_makes_no_old_entry_new() -> None:
     whole, cut = replace(LOG, entries=(INTERRUPT,)), replace(LOG, entries=())
 
-    assert logged(INTERRUPT, before=bmc_sel.remember(whole, cut)) == []
+    assert logged(INTERRUPT, before=bmc_sel.next_state(whole, cut)) == []
 
 
 @pytest.mark.parametrize("log", [replace(LOG, used_pct=90), replace(LOG, overflow=True)])

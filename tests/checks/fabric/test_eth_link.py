@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.machine.host import Host
-from nodetriage.checks.fabric.eth_link import CHECK, Expected, Policy, judge, read, remember
+from nodetriage.checks.fabric.eth_link import CHECK, Expected, Policy, judge, next_state, read
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.readers.netdev import Interface
 
@@ -23,7 +23,7 @@ def found(now: Interface, *earlier: Interface, policy: Policy = CHECK.policy) ->
 def findings(now: Interface, *earlier: Interface, policy: Policy) -> list[Finding]:
     memory = None
     for interface in earlier:
-        memory = remember(memory, (interface,))
+        memory = next_state(memory, (interface,))
     return list(judge((now,), memory, policy))
 
 
@@ -50,7 +50,7 @@ def test_a_port_that_nobody_uses_is_no_fault() -> None:
 
 
 def test_a_port_that_was_up_and_is_down_is_a_fault() -> None:
-    assert found(DOWN, UP) == {"eth_link_down": Severity.LOW}
+    assert found(DOWN, UP) == {"eth_link_down": Severity.MAJOR}
 
 
 def test_a_port_that_an_administrator_took_down_is_no_fault() -> None:
@@ -64,14 +64,14 @@ def test_a_lost_member_of_a_bond_is_a_warning() -> None:
 def test_an_expected_port_must_be_up_there_and_fast() -> None:
     policy = Policy(expected={"eno*": Expected(speed_mbps=25_000)})
 
-    assert found(DOWN, policy=policy) == {"eth_link_down": Severity.HIGH}
-    assert found(UP, policy=policy) == {"eth_link_slow": Severity.LOW}
+    assert found(DOWN, policy=policy) == {"eth_link_down": Severity.CRITICAL}
+    assert found(UP, policy=policy) == {"eth_link_slow": Severity.MAJOR}
     assert [f.fault for f in judge((), None, policy)] == ["eth_missing"]
 
 
 def test_a_link_that_went_down_and_came_back_between_two_looks_flaps() -> None:
     assert found(replace(UP, downs=2), UP) == {"eth_link_flapping": Severity.WARNING}
-    assert found(replace(UP, downs=4), UP) == {"eth_link_flapping": Severity.LOW}
+    assert found(replace(UP, downs=4), UP) == {"eth_link_flapping": Severity.MAJOR}
     assert found(replace(UP, downs=0), UP) == {}
 
 
@@ -79,13 +79,13 @@ def test_ports_with_rdma_are_left_to_ib_link_unless_they_are_named() -> None:
     rdma, was = replace(DOWN, rdma=True), replace(UP, rdma=True)
 
     assert found(rdma, was) == {}
-    assert found(rdma, was, policy=Policy(expected={"eno1": Expected()})) == {"eth_link_down": Severity.HIGH}
+    assert found(rdma, was, policy=Policy(expected={"eno1": Expected()})) == {"eth_link_down": Severity.CRITICAL}
 
 
 def test_what_hangs_on_usb_is_not_watched() -> None:
     assert found(replace(DOWN, pci=""), replace(UP, pci="")) == {}
     assert found(replace(DOWN, pci="", is_bond=True), replace(UP, pci="", is_bond=True)) == {
-        "eth_link_down": Severity.LOW
+        "eth_link_down": Severity.MAJOR
     }
 
 

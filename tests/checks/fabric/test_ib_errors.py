@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
-from nodetriage.checks.fabric.ib_errors import CHECK, Limit, Policy, judge, read, remember
+from nodetriage.checks.fabric.ib_errors import CHECK, Limit, Policy, judge, next_state, read
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.readers.ib_counters import FULL, Counters
 
@@ -25,7 +25,7 @@ def later(after_s: float = HOUR, **values: int) -> Counters:
 def found(now: Counters, *earlier: Counters, policy: Policy = CHECK.policy) -> list[Finding]:
     memory = None
     for port in earlier:
-        memory = remember(memory, (port,))
+        memory = next_state(memory, (port,))
     return list(judge((now,), memory, policy))
 
 
@@ -46,18 +46,18 @@ def port(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("rises", "severity"),
     [
-        ({"symbol_error": 120}, Severity.LOW),
-        ({"local_link_integrity_errors": 1}, Severity.LOW),
-        ({"excessive_buffer_overrun_errors": 1}, Severity.LOW),
+        ({"symbol_error": 120}, Severity.MAJOR),
+        ({"local_link_integrity_errors": 1}, Severity.MAJOR),
+        ({"excessive_buffer_overrun_errors": 1}, Severity.MAJOR),
         ({"link_error_recovery": 3}, Severity.WARNING),
         ({"port_rcv_errors": 36_000}, Severity.WARNING),
-        ({"link_error_recovery": 9, "symbol_error": 500}, Severity.LOW),
+        ({"link_error_recovery": 9, "symbol_error": 500}, Severity.MAJOR),
     ],
 )
 def test_a_counter_that_rises_to_its_limit_is_found(rises: dict[str, int], severity: Severity) -> None:
     (finding,) = found(later(**rises), QUIET)
 
-    assert (finding.part, finding.fault, finding.severity) == ("mlx5_0/1", "ib_errors", severity)
+    assert (finding.component, finding.fault, finding.severity) == ("mlx5_0/1", "ib_errors", severity)
     assert {name: finding.evidence[name] for name in rises} == rises
     assert finding.evidence["pci"] == "0000:18:00.0"
 
@@ -102,9 +102,9 @@ def test_a_wider_counter_of_a_newer_kernel_is_not_full() -> None:
 
 
 def test_limits_are_settings_and_others_can_be_added() -> None:
-    policy = Policy(limits={"port_xmit_discards": Limit(1, 1, Severity.HIGH)})
+    policy = Policy(limits={"port_xmit_discards": Limit(1, 1, Severity.CRITICAL)})
 
-    assert severities(found(later(port_xmit_discards=1), QUIET, policy=policy)) == {"ib_errors": Severity.HIGH}
+    assert severities(found(later(port_xmit_discards=1), QUIET, policy=policy)) == {"ib_errors": Severity.CRITICAL}
 
 
 def test_a_counter_that_refuses_is_asked_once_and_the_others_are_judged(tmp_path: Path, port: Path) -> None:
@@ -166,4 +166,4 @@ def test_any_history_gives_findings_and_never_a_negative_rise(history: list[tupl
         now = (replace(QUIET, at_s=after_s, values=told),)
         for finding in judge(now, memory, Policy()):
             assert all(finding.evidence.get(name, 1) > 0 for name in FULL)
-        memory = remember(memory, now)
+        memory = next_state(memory, now)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
-from nodetriage.checks.fabric.ib_link import Policy, Role, judge, read, remember
+from nodetriage.checks.fabric.ib_link import Policy, Role, judge, next_state, read
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.readers.ib_port import Port
 
@@ -21,7 +21,7 @@ Put = Callable[..., Path]
 
 
 def found(now: Port, before: Port | None = None, policy: Policy = COMPUTE) -> list[Finding]:
-    memory = remember(None, (before,)) if before else None
+    memory = next_state(None, (before,)) if before else None
     return list(judge((now,), memory, policy))
 
 
@@ -122,7 +122,7 @@ def test_a_port_that_gives_nonsense_is_found_and_does_not_hide_the_others(put: P
 
     findings = list(judge(read(Host(tmp_path)), None, COMPUTE))
 
-    assert {(f.part, f.fault) for f in findings} == {("mlx5_0/1", "ib_port_unreadable")}
+    assert {(f.component, f.fault) for f in findings} == {("mlx5_0/1", "ib_port_unreadable")}
     assert name.replace("__", "/") in str(findings[0].evidence["error"])
 
 
@@ -133,7 +133,7 @@ def test_a_port_whose_state_cannot_be_read_is_found(put: Put, tmp_path: Path, er
 
     (finding,) = judge(read(Host(tmp_path)), None, COMPUTE)
 
-    assert (finding.fault, finding.severity) == ("ib_port_unreadable", Severity.LOW)
+    assert (finding.fault, finding.severity) == ("ib_port_unreadable", Severity.MAJOR)
     assert "/sys/class/infiniband/mlx5_0/ports/1/state" in str(finding.evidence["error"])
 
 
@@ -144,7 +144,7 @@ def test_a_port_that_is_up_at_full_speed_is_well() -> None:
 def test_a_port_that_is_down_is_found_with_what_its_cable_says() -> None:
     (finding,) = found(DOWN)
 
-    assert (finding.part, finding.fault, finding.severity) == ("mlx5_0/1", "ib_link_down", Severity.HIGH)
+    assert (finding.component, finding.fault, finding.severity) == ("mlx5_0/1", "ib_link_down", Severity.CRITICAL)
     assert finding.evidence["phys_state"] == "Polling"
     assert finding.evidence["pci"] == "0000:18:00.0"
 
@@ -154,24 +154,24 @@ def test_an_unused_port_that_no_role_claims_is_no_fault() -> None:
 
 
 def test_a_port_that_no_role_claims_but_was_up_since_boot_is_down() -> None:
-    memory = remember(remember(None, (PORT,)), (DOWN,))
+    memory = next_state(next_state(None, (PORT,)), (DOWN,))
 
-    assert faults(list(judge((DOWN,), memory, Policy()))) == {"ib_link_down": Severity.HIGH}
+    assert faults(list(judge((DOWN,), memory, Policy()))) == {"ib_link_down": Severity.CRITICAL}
 
 
 def test_a_port_that_fell_back_to_fewer_lanes_is_narrow() -> None:
-    assert faults(found(replace(PORT, width=1, rate_gbps=100))) == {"ib_link_narrow": Severity.LOW}
+    assert faults(found(replace(PORT, width=1, rate_gbps=100))) == {"ib_link_narrow": Severity.MAJOR}
 
 
 def test_lanes_are_judged_where_only_their_number_is_expected() -> None:
     policy = Policy(roles={"compute": Role(hcas=("mlx5_*",), width=4)})
 
-    assert faults(found(replace(PORT, width=2, rate_gbps=200), policy=policy)) == {"ib_link_narrow": Severity.LOW}
+    assert faults(found(replace(PORT, width=2, rate_gbps=200), policy=policy)) == {"ib_link_narrow": Severity.MAJOR}
     assert found(PORT, policy=policy) == []
 
 
 def test_a_port_at_a_lower_speed_on_all_lanes_is_slow() -> None:
-    assert faults(found(replace(PORT, rate_gbps=200, speed="HDR"))) == {"ib_link_slow": Severity.LOW}
+    assert faults(found(replace(PORT, rate_gbps=200, speed="HDR"))) == {"ib_link_slow": Severity.MAJOR}
 
 
 def test_two_lanes_of_a_split_cable_that_give_the_whole_rate_are_no_fault() -> None:
@@ -196,9 +196,9 @@ def test_flaps_are_counted_over_three_hours_of_rounds() -> None:
     for n in range(4):
         now = replace(PORT, downed=n, at_s=1000.0 + 3600 * n)
         last = list(judge((now,), memory, COMPUTE))
-        memory = remember(memory, (now,))
+        memory = next_state(memory, (now,))
 
-    assert faults(last) == {"ib_link_flapping": Severity.LOW}
+    assert faults(last) == {"ib_link_flapping": Severity.MAJOR}
     assert last[0].evidence["in_window"] == 3
     much_later = replace(PORT, downed=4, at_s=1000.0 + 3600 * 20)
     assert faults(list(judge((much_later,), memory, COMPUTE))) == {"ib_link_flapping": Severity.WARNING}
@@ -213,11 +213,11 @@ def test_the_first_look_at_a_port_cannot_show_a_flap() -> None:
 
 
 def test_a_counter_that_fills_while_we_watch_is_said_because_it_is_blind_from_then_on() -> None:
-    memory = remember(None, (replace(PORT, downed=254),))
+    memory = next_state(None, (replace(PORT, downed=254),))
     full = replace(PORT, downed=255)
 
     assert set(faults(list(judge((full,), memory, COMPUTE)))) == {"ib_link_flapping", "ib_counter_saturated"}
-    memory = remember(memory, (full,))
+    memory = next_state(memory, (full,))
     assert faults(list(judge((full,), memory, COMPUTE))) == {"ib_counter_saturated": Severity.WARNING}
 
 
@@ -230,7 +230,7 @@ def test_a_counter_that_was_full_at_the_first_look_is_said_only_where_the_site_a
 
 
 def test_a_port_that_waits_for_minutes_lacks_its_subnet_manager() -> None:
-    memory = remember(remember(None, (PORT,)), (replace(INIT, at_s=1030.0),))
+    memory = next_state(next_state(None, (PORT,)), (replace(INIT, at_s=1030.0),))
     soon, later = replace(INIT, at_s=1100.0), replace(INIT, at_s=1030.0 + 180)
 
     assert list(judge((soon,), memory, COMPUTE)) == []
@@ -248,7 +248,7 @@ def test_a_port_that_came_up_waits_anew_when_it_goes_back_to_init() -> None:
     memory = None
     for now in (INIT, replace(PORT, at_s=1100.0), replace(INIT, at_s=2000.0)):
         last = list(judge((now,), memory, COMPUTE))
-        memory = remember(memory, (now,))
+        memory = next_state(memory, (now,))
 
     assert last == []
 
@@ -258,14 +258,14 @@ def test_an_adapter_that_is_gone_is_missed_by_its_role() -> None:
 
     (finding,) = judge((PORT,), None, policy)
 
-    assert (finding.part, finding.fault, finding.severity) == ("ib/compute", "ib_port_missing", Severity.HIGH)
+    assert (finding.component, finding.fault, finding.severity) == ("ib/compute", "ib_port_missing", Severity.CRITICAL)
     assert (finding.evidence["expected"], finding.evidence["found"]) == (2, 1)
 
 
 def test_seven_ports_that_are_well_do_not_hide_the_eighth() -> None:
     others = tuple(replace(PORT, name=f"mlx5_{i}/1") for i in range(1, 8))
 
-    assert [f.part for f in judge((*others, DOWN), None, COMPUTE)] == ["mlx5_0/1"]
+    assert [f.component for f in judge((*others, DOWN), None, COMPUTE)] == ["mlx5_0/1"]
 
 
 def test_a_second_port_that_somebody_disabled_is_no_fault() -> None:
@@ -288,7 +288,7 @@ def test_a_node_without_ports_is_skipped_unless_some_are_expected() -> None:
     with pytest.raises(Unavailable, match="no InfiniBand"):
         list(judge((), None, Policy()))
     missing = list(judge((), None, Policy(roles={"compute": Role(hcas=("mlx5_0",), ports=1)})))
-    assert faults(missing) == {"ib_port_missing": Severity.HIGH}
+    assert faults(missing) == {"ib_port_missing": Severity.CRITICAL}
 
 
 def test_roles_differ_in_what_a_lost_link_is_worth() -> None:
@@ -298,7 +298,7 @@ def test_roles_differ_in_what_a_lost_link_is_worth() -> None:
     }
     both = (DOWN, replace(DOWN, name="mlx5_bond_0/1", link_layer="Ethernet"))
 
-    assert [f.severity for f in judge(both, None, Policy(roles=roles))] == [Severity.HIGH, Severity.WARNING]
+    assert [f.severity for f in judge(both, None, Policy(roles=roles))] == [Severity.CRITICAL, Severity.WARNING]
 
 
 ports = st.builds(
@@ -319,7 +319,7 @@ def test_no_sequence_of_readings_makes_judge_raise_or_a_lost_link_pass_for_well(
     memory = None
     for now in rounds:
         if now:
-            found = {f.part for f in judge(now, memory, COMPUTE) if f.fault != "ib_link_flapping"}
+            found = {f.component for f in judge(now, memory, COMPUTE) if f.fault != "ib_link_flapping"}
             bad = {p.name for p in now if p.error or p.state not in ("ACTIVE", "INIT", "ARMED")}
             assert bad <= found
-        memory = remember(memory, now)
+        memory = next_state(memory, now)

@@ -107,5 +107,5 @@ def test_a_gpu_that_does_not_answer_is_left_to_gpu_lost(tmp_path: Path, check: C
 def test_where_one_gpu_does_not_answer_no_check_calls_the_gpus_well(check: Check, hosts: Path) -> None:
     result = run(check, Host(hosts / "dgx-h100-xid79").for_check(check), SETTINGS[check.name], None)
 
-    assert (result.outcome, result.left_alone) == (Outcome.SKIPPED, ("0000:9d:00.0",))
+    assert (result.outcome, result.excluded) == (Outcome.SKIPPED, ("0000:9d:00.0",))
     assert result.why == "not looked at: 0000:9d:00.0"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks.gpu.gpu_ecc import Errors, Policy, clears, judge, remember
+from nodetriage.checks.gpu.gpu_ecc import Errors, Policy, clears, judge, next_state
 from nodetriage.checks.model import Severity
 
 CLEAN = Errors("0000:1b:00.0", "GPU-1", 1000.0, True, 0, 0, 0, False)
-HIGH, LOW, WARNING = Severity.HIGH, Severity.LOW, Severity.WARNING
+CRITICAL, MAJOR, WARNING = Severity.CRITICAL, Severity.MAJOR, Severity.WARNING
 
 
 def found(now: Errors, before: Errors | None, policy: Policy | None = None) -> dict[str, Severity]:
@@ -23,13 +23,13 @@ def later(**fields: object) -> Errors:
 
 
 def test_an_uncorrectable_error_since_the_last_look_is_high() -> None:
-    assert found(later(uncorrected=1), CLEAN) == {"gpu_ecc_uncorrected": HIGH}
+    assert found(later(uncorrected=1), CLEAN) == {"gpu_ecc_uncorrected": CRITICAL}
 
 
 def test_uncorrectable_errors_from_before_the_first_look_are_milder_and_reported_once() -> None:
     old = replace(CLEAN, uncorrected=3)
 
-    assert found(old, None) == {"gpu_ecc_uncorrected": LOW}
+    assert found(old, None) == {"gpu_ecc_uncorrected": MAJOR}
     assert found(replace(old, at_s=1300.0), old) == {}
 
 
@@ -37,7 +37,7 @@ def test_a_gpu_reset_zeroes_the_counters_and_what_they_show_then_is_new() -> Non
     worn = replace(CLEAN, uncorrected=7, corrected=900)
 
     assert found(later(uncorrected=0, corrected=2), worn) == {}
-    assert found(later(uncorrected=1), worn) == {"gpu_ecc_uncorrected": HIGH}
+    assert found(later(uncorrected=1), worn) == {"gpu_ecc_uncorrected": CRITICAL}
 
 
 def test_a_reset_takes_back_what_was_held() -> None:
@@ -51,7 +51,7 @@ def test_a_reset_takes_back_what_was_held() -> None:
 def test_counters_belong_to_a_uuid_and_not_to_a_slot() -> None:
     other_board = replace(CLEAN, uuid="GPU-2", at_s=1300.0, uncorrected=5)
 
-    assert found(other_board, CLEAN) == {"gpu_ecc_uncorrected": LOW}  # its first look
+    assert found(other_board, CLEAN) == {"gpu_ecc_uncorrected": MAJOR}  # its first look
 
 
 def test_sram_errors_are_told_apart_and_the_threshold_flag_is_high_for_as_long_as_it_is_set() -> None:
@@ -59,7 +59,7 @@ def test_sram_errors_are_told_apart_and_the_threshold_flag_is_high_for_as_long_a
 
     assert finding.evidence["memory"] == "SRAM"
     flagged = later(sram_threshold=True)
-    assert found(flagged, flagged) == {"gpu_sram_threshold": HIGH}
+    assert found(flagged, flagged) == {"gpu_sram_threshold": CRITICAL}
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_ecc_that_is_off_is_a_fault_only_where_it_is_expected() -> None:
     off = replace(CLEAN, enabled=False, uncorrected=None, corrected=None, sram_uncorrected=None, sram_threshold=None)
 
     assert found(off, None) == {}
-    assert found(off, None, Policy(expect_ecc=True)) == {"gpu_ecc_off": LOW}
+    assert found(off, None, Policy(expect_ecc=True)) == {"gpu_ecc_off": MAJOR}
 
 
 def test_a_gpu_that_is_silent_for_a_round_keeps_its_counts() -> None:
     other = replace(CLEAN, uuid="GPU-2", pci="0000:43:00.0")
-    kept = remember((CLEAN, other), (replace(other, at_s=1300.0),))
+    kept = next_state((CLEAN, other), (replace(other, at_s=1300.0),))
 
     assert {gpu.uuid for gpu in kept} == {"GPU-1", "GPU-2"}
     assert [f.fault for f in judge((later(uncorrected=1),), kept, Policy())] == ["gpu_ecc_uncorrected"]
@@ -115,6 +115,6 @@ def test_whatever_the_counters_do_judging_never_fails_and_equal_counts_are_no_ne
     memory = None
     for now in history:
         list(judge(now, memory, Policy()))
-        memory = remember(memory, now)
+        memory = next_state(memory, now)
     again = [f.fault for f in judge(memory, memory, Policy())]
     assert set(again) <= {"gpu_sram_threshold"}

@@ -19,7 +19,7 @@ def rounds(module: Any, samples: list[Any], policy: Any = None) -> list[list[str
     memory, said = None, []
     for sample in samples:
         said.append([f.fault for f in module.judge((sample,), memory, policy or module.Policy())])
-        memory = module.remember(memory, (sample,))
+        memory = module.next_state(memory, (sample,))
     return said
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodetriage.checks.gpu.gpu_link_speed import CHECK, Speed, judge, remember
+from nodetriage.checks.gpu.gpu_link_speed import CHECK, Speed, judge, next_state
 from nodetriage.checks.model import Finding, Severity
 
 IDLE = Speed("0000:1b:00.0", "GPU-a", generation=1, most=5, busy=False)
@@ -16,7 +16,7 @@ def found(*looks: Speed) -> list[Finding]:
     """What the last of the looks shows."""
     memory = None
     for look in looks[:-1]:
-        memory = remember(memory, (look,))
+        memory = next_state(memory, (look,))
     return list(judge((looks[-1],), memory, CHECK.policy))
 
 
@@ -25,7 +25,7 @@ def test_a_gpu_that_works_at_a_low_generation_look_after_look_is_slow() -> None:
 
     (finding,) = found(STUCK, STUCK, STUCK)
 
-    assert (finding.part, finding.fault, finding.severity) == ("0000:1b:00.0", "pcie_link_slow", Severity.LOW)
+    assert (finding.component, finding.fault, finding.severity) == ("0000:1b:00.0", "pcie_link_slow", Severity.MAJOR)
     assert (finding.evidence["generation"], finding.evidence["expected_generation"]) == (2, 5)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.machine.host import Host
-from nodetriage.checks.gpu.gpu_lost import Answer, Inventory, Policy, judge, read, remember
+from nodetriage.checks.gpu.gpu_lost import Answer, Inventory, Policy, judge, next_state, read
 from nodetriage.checks.model import Finding, NvmlFailure, Unavailable
 
 ADDRESSES = ("0000:1b:00.0", "0000:43:00.0")
@@ -21,7 +21,7 @@ def found(now: Inventory, policy: Policy = TWO, before: Inventory | None = None)
 
 
 def faults(findings: list[Finding]) -> set[tuple[str, str, str]]:
-    return {(f.part, f.fault, f.severity.name) for f in findings}
+    return {(f.component, f.fault, f.severity.name) for f in findings}
 
 
 def test_the_bus_is_counted_without_what_is_not_the_driver_s(hosts: Path, tmp_path: Path) -> None:
@@ -54,39 +54,39 @@ def test_a_whole_node_has_no_findings() -> None:
 def test_a_gpu_that_vanished_is_missing_though_those_that_are_left_are_well() -> None:
     left = Inventory(ADDRESSES[:1], WELL[:1], "", ADDRESSES[:1])
 
-    assert faults(found(left)) == {("gpus", "gpu_missing", "HIGH")}
+    assert faults(found(left)) == {("gpus", "gpu_missing", "CRITICAL")}
     assert found(left)[0].evidence == {"on_bus": 1, "expected": 2}
 
 
 def test_a_gpu_that_was_there_since_boot_is_missed_by_name_even_where_nothing_is_expected() -> None:
     left = Inventory(ADDRESSES[:1], WELL[:1], "", ADDRESSES[:1])
-    memory = remember(remember(None, NODE), left)
+    memory = next_state(next_state(None, NODE), left)
 
-    assert faults(found(left, Policy(), memory)) == {(ADDRESSES[1], "gpu_missing", "HIGH")}
+    assert faults(found(left, Policy(), memory)) == {(ADDRESSES[1], "gpu_missing", "CRITICAL")}
     assert found(NODE, Policy(), memory) == []
 
 
 def test_a_gpu_that_is_expected_by_address_is_missed_by_name() -> None:
     policy = Policy(expected_gpus=3, expected_pci=(*ADDRESSES, "0000:52:00.0"))
 
-    assert faults(found(NODE, policy)) == {("0000:52:00.0", "gpu_missing", "HIGH")}
+    assert faults(found(NODE, policy)) == {("0000:52:00.0", "gpu_missing", "CRITICAL")}
 
 
 def test_a_gpu_that_nvml_does_not_list_is_named() -> None:
-    assert faults(found(replace(NODE, nvml=WELL[:1]))) == {(ADDRESSES[1], "gpu_not_enumerated", "HIGH")}
+    assert faults(found(replace(NODE, nvml=WELL[:1]))) == {(ADDRESSES[1], "gpu_not_enumerated", "CRITICAL")}
 
 
 @pytest.mark.parametrize(
     ("failure", "fault", "severity"),
     [
-        (NvmlFailure.LOST, "gpu_not_answering", "HIGH"),
-        (NvmlFailure.RESET_REQUIRED, "gpu_not_answering", "HIGH"),
-        (NvmlFailure.UNKNOWN, "gpu_not_answering", "HIGH"),
-        (NvmlFailure.TIMEOUT, "gpu_not_answering", "HIGH"),
-        (NvmlFailure.OTHER, "gpu_not_answering", "LOW"),
+        (NvmlFailure.LOST, "gpu_not_answering", "CRITICAL"),
+        (NvmlFailure.RESET_REQUIRED, "gpu_not_answering", "CRITICAL"),
+        (NvmlFailure.UNKNOWN, "gpu_not_answering", "CRITICAL"),
+        (NvmlFailure.TIMEOUT, "gpu_not_answering", "CRITICAL"),
+        (NvmlFailure.OTHER, "gpu_not_answering", "MAJOR"),
         (NvmlFailure.IN_USE, "gpu_not_answering", "WARNING"),
-        (NvmlFailure.VERSION_MISMATCH, "gpu_driver_unusable", "LOW"),
-        (NvmlFailure.DRIVER_NOT_LOADED, "gpu_driver_unusable", "LOW"),
+        (NvmlFailure.VERSION_MISMATCH, "gpu_driver_unusable", "MAJOR"),
+        (NvmlFailure.DRIVER_NOT_LOADED, "gpu_driver_unusable", "MAJOR"),
     ],
 )
 def test_a_gpu_that_does_not_answer_says_why(failure: NvmlFailure, fault: str, severity: str) -> None:
@@ -101,7 +101,7 @@ def test_a_gpu_that_does_not_answer_says_why(failure: NvmlFailure, fault: str, s
 def test_gpus_without_a_driver_are_a_fault_and_worse_where_they_are_expected() -> None:
     now = Inventory(ADDRESSES, None, "no libnvidia-ml.so.1", ADDRESSES)
 
-    assert faults(found(now)) == {("nvidia-driver", "gpu_driver_unusable", "HIGH")}
+    assert faults(found(now)) == {("nvidia-driver", "gpu_driver_unusable", "CRITICAL")}
     assert faults(found(now, Policy())) == {("nvidia-driver", "gpu_driver_unusable", "WARNING")}
     assert found(now)[0].evidence["why"] == "no libnvidia-ml.so.1"
 
@@ -111,16 +111,16 @@ def test_a_node_without_gpus_is_skipped_unless_some_are_expected() -> None:
 
     with pytest.raises(Unavailable, match="no NVIDIA GPU"):
         found(bare, Policy())
-    assert faults(found(bare)) == {("gpus", "gpu_missing", "HIGH")}
+    assert faults(found(bare)) == {("gpus", "gpu_missing", "CRITICAL")}
 
 
 def test_a_node_that_lost_all_its_gpus_is_not_taken_for_one_without() -> None:
     bare = Inventory((), None, "no NVML")
 
-    assert {f.fault for f in found(bare, Policy(), remember(None, NODE))} == {"gpu_missing"}
+    assert {f.fault for f in found(bare, Policy(), next_state(None, NODE))} == {"gpu_missing"}
 
 
-@pytest.mark.parametrize(("calls", "severity"), [(1, "WARNING"), (3, "WARNING"), (4, "LOW")])
+@pytest.mark.parametrize(("calls", "severity"), [(1, "WARNING"), (3, "WARNING"), (4, "MAJOR")])
 def test_one_call_that_fails_is_a_quirk_and_many_are_a_fault(calls: int, severity: str) -> None:
     now = replace(NODE, nvml=(WELL[0], replace(WELL[1], refused=tuple(f"nvmlDeviceGet{n}" for n in range(calls)))))
 

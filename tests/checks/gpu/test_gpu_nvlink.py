@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks.gpu.gpu_nvlink import Policy, judge, remember
+from nodetriage.checks.gpu.gpu_nvlink import Policy, judge, next_state
 from nodetriage.checks.model import Gpu, NvLink, Severity
 from nodetriage.checks.readers.nvlink import Links, growth, links_of, unhealthy
 
@@ -35,14 +35,16 @@ def test_a_bridged_pair_is_missed_only_where_it_was_connected() -> None:
     bridged = replace(ALL_UP, up=(0, 1, 2), down=tuple(range(3, 12)), ever_up=(0, 1, 2))
 
     assert found(replace(bridged, at_s=9000.0), bridged) == {}
-    assert found(replace(bridged, up=(0, 1), down=tuple(range(2, 12))), bridged) == {"gpu_nvlink_down": Severity.HIGH}
+    assert found(replace(bridged, up=(0, 1), down=tuple(range(2, 12))), bridged) == {
+        "gpu_nvlink_down": Severity.CRITICAL
+    }
 
 
 def test_one_gpu_with_all_its_links_down_is_found_however_well_the_others_are() -> None:
     dead = replace(ALL_UP, uuid="GPU-2", pci="0000:43:00.0", up=(), down=tuple(range(18)), ever_up=())
 
     (finding,) = judge((ALL_UP, dead), None, Policy(expected_links=18))
-    assert (finding.part, finding.evidence["up"], finding.evidence["expected"]) == ("0000:43:00.0", 0, 18)
+    assert (finding.component, finding.evidence["up"], finding.evidence["expected"]) == ("0000:43:00.0", 0, 18)
 
 
 def test_links_that_mig_takes_down_are_no_fault() -> None:
@@ -51,7 +53,7 @@ def test_links_that_mig_takes_down_are_no_fault() -> None:
 
 def test_a_link_that_was_up_since_boot_is_missed_after_a_restart_and_a_silent_round_too() -> None:
     other = replace(ALL_UP, uuid="GPU-2")
-    kept = remember(remember(None, (ALL_UP, other)), (other,))
+    kept = next_state(next_state(None, (ALL_UP, other)), (other,))
     down = replace(ALL_UP, up=tuple(range(17)), down=(17,), ever_up=())
 
     assert [f.evidence["links"] for f in judge((down,), kept, Policy())] == ["17"]
@@ -60,7 +62,7 @@ def test_a_link_that_was_up_since_boot_is_missed_after_a_restart_and_a_silent_ro
 @pytest.mark.parametrize("status", [29, 1, 999])
 def test_a_fabric_that_completed_with_an_error_is_not_taken_for_ready(status: int) -> None:
     assert fabric() == {}
-    assert fabric(fabric_status=status) == {"gpu_fabric_incomplete": Severity.HIGH}
+    assert fabric(fabric_status=status) == {"gpu_fabric_incomplete": Severity.CRITICAL}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_a_driver_that_knows_no_fabric_is_not_blamed() -> None:
 def test_in_a_rack_a_gpu_without_a_clique_is_alone() -> None:
     rack = replace(SWITCHED, expect_clique=True)
 
-    assert fabric(rack, fabric_clique=0) == {"gpu_fabric_incomplete": Severity.HIGH}
+    assert fabric(rack, fabric_clique=0) == {"gpu_fabric_incomplete": Severity.CRITICAL}
     assert fabric(rack) == fabric(SWITCHED, fabric_clique=0) == {}
 
 
@@ -122,7 +124,7 @@ def counted(at_s: float, **counters: int) -> Links:
 def test_errors_of_a_link_are_judged_by_counter_and_rate(counter: str, new: int, fault: str) -> None:
     (finding,) = judge((counted(1300.0, **{counter: 5 + new}),), (counted(1000.0, **{counter: 5}),), Policy())
 
-    assert (finding.part, finding.fault) == ("0000:1b:00.0/nvlink4", fault)
+    assert (finding.component, finding.fault) == ("0000:1b:00.0/nvlink4", fault)
     assert (finding.evidence["counter"], finding.evidence["new"]) == (counter, new)
 
 
@@ -146,7 +148,7 @@ def test_where_the_driver_has_only_sums_they_are_judged() -> None:
 
     assert now
     (finding,) = judge((now,), (old,) if old else None, Policy())
-    assert (finding.part, finding.evidence["counter"]) == ("0000:07:00.0/nvlinkall", "recoveries")
+    assert (finding.component, finding.evidence["counter"]) == ("0000:07:00.0/nvlinkall", "recoveries")
 
 
 def test_a_gpu_without_nvlink_is_left_out() -> None:

@@ -34,7 +34,7 @@ def with_slurm(root: Path) -> None:
 
 
 def faults(host: Host, policy: Policy | None = None) -> list[tuple[str, object]]:
-    return [(f.part, f.evidence["pid"]) for f in judge(read(host), None, policy or Policy())]
+    return [(f.component, f.evidence["pid"]) for f in judge(read(host), None, policy or Policy())]
 
 
 def test_a_process_that_vanishes_while_it_is_read_is_forgiven(tmp_path: Path) -> None:

@@ -28,13 +28,13 @@ def test_rows_that_were_remapped_long_ago_are_no_fault() -> None:
 
 
 def test_a_pending_remap_lets_the_job_finish() -> None:
-    assert found(replace(WELL, pending=True)) == {"gpu_remap_pending": Severity.LOW}
+    assert found(replace(WELL, pending=True)) == {"gpu_remap_pending": Severity.MAJOR}
 
 
 def test_a_failed_remap_removes_the_node_whatever_else_waits() -> None:
     both = found(replace(WELL, pending=True, failed=True))
 
-    assert both == {"gpu_remap_failed": Severity.HIGH, "gpu_remap_pending": Severity.LOW}
+    assert both == {"gpu_remap_failed": Severity.CRITICAL, "gpu_remap_pending": Severity.MAJOR}
 
 
 @pytest.mark.parametrize("banks", [{"banks_none": 1}, {"banks_low": 1}])

@@ -35,7 +35,7 @@ def look(folder: Path, rounds: int, checks=ALL) -> dict[str, list]:
 def found(folder: Path, rounds: int) -> set[tuple[str, str, str]]:
     """What the GPU checks find in the last round."""
     last: list[Finding] = [f for r in look(folder, rounds, GPU_CHECKS).values() for f in r[-1].findings]
-    return {(f.part, f.fault, f.severity.name) for f in last}
+    return {(f.component, f.fault, f.severity.name) for f in last}
 
 
 @pytest.mark.parametrize("name", sorted(profiles()))
@@ -77,66 +77,66 @@ G = [f"0000:{bus}:00.0" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "d
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
-        ("dgx-h100-ecc-off", {(G[0], "gpu_ecc_off", "LOW")}),
-        ("dgx-h100-sram-threshold", {(G[1], "gpu_sram_threshold", "HIGH")}),
+        ("dgx-h100-ecc-off", {(G[0], "gpu_ecc_off", "MAJOR")}),
+        ("dgx-h100-sram-threshold", {(G[1], "gpu_sram_threshold", "CRITICAL")}),
         ("dgx-h100-remap-spares-low", {(G[2], "gpu_remap_spares_low", "WARNING")}),
-        ("dgx-h100-recovery-reset", {(G[5], "gpu_recovery_needed", "LOW")}),
+        ("dgx-h100-recovery-reset", {(G[5], "gpu_recovery_needed", "MAJOR")}),
         (
             "dgx-h100-recovery-drain",
-            {(G[5], "gpu_recovery_needed", "HIGH"), (G[5], "gpu_recovery_action", "HIGH")},
+            {(G[5], "gpu_recovery_needed", "CRITICAL"), (G[5], "gpu_recovery_action", "CRITICAL")},
         ),
         (
             "dgx-h100-nvlink-down",
-            {(G[5], "gpu_nvlink_down", "HIGH"), (G[5], "gpu_nvlink_error", "HIGH")},
+            {(G[5], "gpu_nvlink_down", "CRITICAL"), (G[5], "gpu_nvlink_error", "CRITICAL")},
         ),
-        ("dgx-h100-fabric", {(G[0], "gpu_fabric_incomplete", "HIGH"), (G[4], "gpu_fabric_incomplete", "HIGH")}),
+        ("dgx-h100-fabric", {(G[0], "gpu_fabric_incomplete", "CRITICAL"), (G[4], "gpu_fabric_incomplete", "CRITICAL")}),
         ("dgx-h100-hot", {(G[0], "gpu_hot", "WARNING")}),
         ("dgx-h100-throttled", {(g, "gpu_throttled", "WARNING") for g in G[:4]}),
         ("dgx-h100-processes", {(G[0], "gpu_process_left_over", "WARNING")}),
         ("dgx-h100-inforom", {(G[6], "gpu_inforom_corrupt", "WARNING")}),
         ("dgx-h100-persistence-off", {(g, "gpu_persistence_off", "WARNING") for g in G}),
         ("dgx-h100-vbios-drift", {(G[3], "gpu_vbios_drift", "WARNING")}),
-        ("dgx-h100-driver-mismatch", {(g, "gpu_driver_unusable", "LOW") for g in G}),
+        ("dgx-h100-driver-mismatch", {(g, "gpu_driver_unusable", "MAJOR") for g in G}),
         (
             "dgx-h100-gsp-timeout",
             {
-                (G[4], "gpu_gsp_timeout", "HIGH"),
-                (G[4], "gpu_recovery_action", "LOW"),
-                (G[4], "gpu_recovery_needed", "LOW"),
+                (G[4], "gpu_gsp_timeout", "CRITICAL"),
+                (G[4], "gpu_recovery_action", "MAJOR"),
+                (G[4], "gpu_recovery_needed", "MAJOR"),
             },
         ),
-        ("dgx-h100-xid95", {(G[1], "gpu_ecc_uncontained", "HIGH")}),
+        ("dgx-h100-xid95", {(G[1], "gpu_ecc_uncontained", "CRITICAL")}),
         (
             "dgx-h100-remap-failed",
             {
-                (G[2], "gpu_row_remap_failed", "HIGH"),
-                (G[2], "gpu_remap_failed", "HIGH"),
+                (G[2], "gpu_row_remap_failed", "CRITICAL"),
+                (G[2], "gpu_remap_failed", "CRITICAL"),
                 (G[2], "gpu_remap_spares_low", "WARNING"),
             },
         ),
         (
             "dgx-a100-remap-failed",
             {
-                ("0000:87:00.0", "gpu_row_remap_failed", "HIGH"),
-                ("0000:87:00.0", "gpu_remap_failed", "HIGH"),
+                ("0000:87:00.0", "gpu_row_remap_failed", "CRITICAL"),
+                ("0000:87:00.0", "gpu_remap_failed", "CRITICAL"),
                 ("0000:87:00.0", "gpu_remap_spares_low", "WARNING"),
             },
         ),
         (
             "gb200-nvl72-tray-xid149",
             {
-                ("0018:01:00.0", "gpu_nvlink_error", "HIGH"),
+                ("0018:01:00.0", "gpu_nvlink_error", "CRITICAL"),
                 ("0018:01:00.0", "gpu_xid_application", "INFO"),
-                ("0018:01:00.0", "gpu_recovery_action", "LOW"),
-                ("0018:01:00.0", "gpu_recovery_needed", "LOW"),
-                ("0018:01:00.0", "gpu_fabric_incomplete", "HIGH"),
+                ("0018:01:00.0", "gpu_recovery_action", "MAJOR"),
+                ("0018:01:00.0", "gpu_recovery_needed", "MAJOR"),
+                ("0018:01:00.0", "gpu_fabric_incomplete", "CRITICAL"),
             },
         ),
         (
             "v100-retired-pages",
             {
-                ("0000:1a:00.0", "gpu_page_retirement_pending", "LOW"),
-                ("0000:1c:00.0", "gpu_pages_retired_many", "LOW"),
+                ("0000:1a:00.0", "gpu_page_retirement_pending", "MAJOR"),
+                ("0000:1c:00.0", "gpu_pages_retired_many", "MAJOR"),
             },
         ),
     ],
@@ -153,19 +153,19 @@ def test_a_machine_with_one_fault_shows_it_and_nothing_else(hosts: Path, machine
             "dgx-h100-nvlink-errors",
             {
                 (f"{G[1]}/nvlink4", "gpu_nvlink_errors", "WARNING"),
-                (f"{G[2]}/nvlink9", "gpu_nvlink_failing", "LOW"),
+                (f"{G[2]}/nvlink9", "gpu_nvlink_failing", "MAJOR"),
             },
         ),
         ("dgx-h100-pcie-replays", {(G[7], "gpu_pcie_replays", "WARNING")}),
         (
             "dgx-h100-ecc-uncorrected",
             {
-                (G[3], "gpu_ecc_uncorrected", "HIGH"),
-                (G[3], "gpu_ecc_uncorrectable", "HIGH"),
-                (G[3], "gpu_ecc_contained", "LOW"),
-                (G[3], "gpu_row_remap_pending", "LOW"),
-                (G[3], "gpu_remap_pending", "LOW"),
-                (G[3], "gpu_recovery_needed", "LOW"),
+                (G[3], "gpu_ecc_uncorrected", "CRITICAL"),
+                (G[3], "gpu_ecc_uncorrectable", "CRITICAL"),
+                (G[3], "gpu_ecc_contained", "MAJOR"),
+                (G[3], "gpu_row_remap_pending", "MAJOR"),
+                (G[3], "gpu_remap_pending", "MAJOR"),
+                (G[3], "gpu_recovery_needed", "MAJOR"),
             },
         ),
     ],
@@ -194,6 +194,6 @@ def test_errors_of_programs_and_noise_of_switches_never_drain_a_node(hosts: Path
 def test_of_a_fatal_switch_error_the_switch_is_named_first_and_the_victims_follow(hosts: Path) -> None:
     findings = look(hosts / "dgx-h100-sxid-fatal", 1)["gpu_xid"][0].findings
 
-    assert (findings[0].part, findings[0].fault) == ("0000:09:00.0", "nvswitch_fatal")
-    assert [f.part for f in findings[1:]] == G[:2]
+    assert (findings[0].component, findings[0].fault) == ("0000:09:00.0", "nvswitch_fatal")
+    assert [f.component for f in findings[1:]] == G[:2]
     assert findings[0].evidence["at_boot_s"] < min(float(f.evidence["at_boot_s"]) for f in findings[1:])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
-from nodetriage.checks.gpu.gpu_xid import CHECK, Policy, clears, judge, read, remember
+from nodetriage.checks.gpu.gpu_xid import CHECK, Policy, clears, judge, next_state, read
 from nodetriage.checks.model import Finding, KernelRecord, Severity, Unavailable
 from nodetriage.checks.model.settings import ConfigError, replace_from
 from nodetriage.checks.rules.xid_log import DAY_S, Entry
@@ -31,14 +31,14 @@ def found(now: Lines, before: Lines | None = None) -> list[Finding]:
 
 
 def faults(findings: list[Finding]) -> dict[tuple[str, str], Severity]:
-    return {(f.part, f.fault): f.severity for f in findings}
+    return {(f.component, f.fault): f.severity for f in findings}
 
 
 def history(*rounds: Lines) -> Lines | None:
     """What the check remembers after those rounds."""
     memory: Lines | None = None
     for now in rounds:
-        memory = remember(memory, now)
+        memory = next_state(memory, now)
     return memory
 
 
@@ -55,7 +55,7 @@ def test_a_gpu_off_the_bus_is_one_finding_with_who_was_on_it(tmp_path) -> None:
 
     (finding,) = judge(read(host), None, Policy())
 
-    assert (finding.part, finding.fault, finding.severity) == ("0000:9d:00.0", "gpu_off_bus", Severity.HIGH)
+    assert (finding.component, finding.fault, finding.severity) == ("0000:9d:00.0", "gpu_off_bus", Severity.CRITICAL)
     assert finding.evidence == {
         "xid": 79,
         "text": "GPU has fallen off the bus.",
@@ -71,7 +71,7 @@ def test_a_gpu_off_the_bus_is_found_without_any_code(tmp_path) -> None:
     text = "NVRM: The NVIDIA GPU 0000:b3:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
     host = Host(tmp_path, records=(record(text + "NVRM: fallen off the bus and is not responding to commands."),))
 
-    assert faults(list(judge(read(host), None, Policy()))) == {("0000:b3:00.0", "gpu_off_bus"): Severity.HIGH}
+    assert faults(list(judge(read(host), None, Policy()))) == {("0000:b3:00.0", "gpu_off_bus"): Severity.CRITICAL}
 
 
 def test_the_check_is_skipped_where_no_nvidia_part_could_write_a_line(tmp_path) -> None:
@@ -92,7 +92,7 @@ def test_an_error_that_prints_a_line_a_channel_is_one_finding_with_their_number(
 
     (finding,) = found((location, *channels, kind))
 
-    assert (finding.fault, finding.severity) == ("gpu_ecc_uncorrectable", Severity.HIGH)
+    assert (finding.fault, finding.severity) == ("gpu_ecc_uncorrectable", Severity.CRITICAL)
     assert (finding.evidence["xid"], finding.evidence["count"], finding.evidence["memory"]) == (48, 10, "DRAM")
 
 
@@ -112,13 +112,13 @@ def test_nothing_is_said_again_in_a_round_without_new_lines() -> None:
 def test_errors_of_two_gpus_are_two_findings() -> None:
     both = found((xid(95), xid(95, pci=PEER)))
 
-    assert {f.part for f in both} == {f"{GPU}.0", f"{PEER}.0"}
+    assert {f.component for f in both} == {f"{GPU}.0", f"{PEER}.0"}
 
 
 def test_an_error_of_a_mig_instance_counts_for_its_gpu() -> None:
     (finding,) = found((Entry(1.0, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained. RST: No, D-RST: No"),))
 
-    assert (finding.part, finding.evidence["mig"]) == ("0000:01:00.0", "GI=5")
+    assert (finding.component, finding.evidence["mig"]) == ("0000:01:00.0", "GI=5")
 
 
 def test_a_killed_program_never_drains_a_node() -> None:
@@ -139,7 +139,7 @@ def test_a_milder_line_does_not_soften_a_fault_that_is_held() -> None:
 
     (finding,) = found((notice,), history((fatal,)))
 
-    assert (finding.severity, finding.evidence["word"]) == (Severity.HIGH, "Fatal")
+    assert (finding.severity, finding.evidence["word"]) == (Severity.CRITICAL, "Fatal")
     reset = xid(154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 900.0)
     (anew,) = found((notice,), history((fatal,), (reset,)))
     assert anew.severity is Severity.WARNING
@@ -154,7 +154,7 @@ def test_a_reset_that_the_driver_reports_done_takes_back_what_it_cures() -> None
 
     assert {(f"{GPU}.0", "gpu_recovery_action"), (f"{GPU}.0", "gpu_ecc_uncontained")} <= cleared
     assert not {fault for _, fault in cleared} & {"gpu_off_bus", "gpu_row_remap_failed", "gpu_init_failed"}
-    assert {part for part, _ in cleared} == {f"{GPU}.0"}
+    assert {component for component, _ in cleared} == {f"{GPU}.0"}
     assert found((done,), history((xid(95),))) == []
 
 
@@ -188,7 +188,7 @@ def place(gpc: int, tpc: int, at_s: float, sm: int = 0, pci: str = GPU) -> Entry
 
 
 def repeated(findings: list[Finding]) -> dict[str, tuple[Severity, object]]:
-    return {f.part: (f.severity, f.evidence["bursts"]) for f in findings if f.fault == "gpu_xid_repeated"}
+    return {f.component: (f.severity, f.evidence["bursts"]) for f in findings if f.fault == "gpu_xid_repeated"}
 
 
 def test_an_exception_at_the_same_place_twice_a_day_is_suspect() -> None:
@@ -232,15 +232,19 @@ def test_a_warning_five_times_a_day_on_one_gpu_is_serious() -> None:
     four = history(*((xid(38, at_s=HOUR * i),) for i in range(1, 5)))
     three = history(*((xid(38, at_s=HOUR * i),) for i in range(1, 4)))
 
-    assert repeated(found((xid(38, at_s=6 * HOUR),), four)) == {f"{GPU}.0": (Severity.LOW, 5)}
+    assert repeated(found((xid(38, at_s=6 * HOUR),), four)) == {f"{GPU}.0": (Severity.MAJOR, 5)}
     assert repeated(found((xid(38, at_s=6 * HOUR),), three)) == {}
 
 
 def test_a_context_switch_timeout_twice_a_day_removes_the_node() -> None:
     (again,) = found((xid(109, "errorString CTX SWITCH TIMEOUT", 5 * HOUR),), history((xid(109, at_s=HOUR),)))
 
-    assert (again.fault, again.severity, again.evidence["bursts"]) == ("gpu_context_switch_timeout", Severity.HIGH, 2)
-    assert faults(found((xid(109),))) == {(f"{GPU}.0", "gpu_context_switch_timeout"): Severity.LOW}
+    assert (again.fault, again.severity, again.evidence["bursts"]) == (
+        "gpu_context_switch_timeout",
+        Severity.CRITICAL,
+        2,
+    )
+    assert faults(found((xid(109),))) == {(f"{GPU}.0", "gpu_context_switch_timeout"): Severity.MAJOR}
 
 
 # What is remembered
@@ -285,7 +289,7 @@ def test_any_history_can_be_judged_remembered_and_carried_over_a_restart(rounds:
     memory: Lines | None = None
     for now in rounds:
         assert {f.fault for f in judge(now, memory, Policy())} <= set(CHECK.faults)
-        memory = remember(memory, now)
+        memory = next_state(memory, now)
         assert msgspec.json.decode(msgspec.json.encode(memory), type=tuple[Entry, ...]) == memory
 
 

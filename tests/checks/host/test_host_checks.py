@@ -28,7 +28,7 @@ def put(root: Path, path: str, text: str) -> None:
 def test_one_dimm_of_thirty_two_is_missed_and_what_the_kernel_keeps_is_not(found_gib: float, missing: bool) -> None:
     findings = list(mem_size.judge(int(found_gib * GIB), None, mem_size.Policy(expected_gib=2048)))
 
-    assert [(f.fault, f.severity) for f in findings] == [("mem_missing", Severity.LOW)] * missing
+    assert [(f.fault, f.severity) for f in findings] == [("mem_missing", Severity.MAJOR)] * missing
 
 
 def test_memory_is_not_judged_where_nobody_says_how_much_there_should_be() -> None:
@@ -77,9 +77,9 @@ def test_units_that_failed_or_restart_are_found_and_others_are_not(systemd: Path
 
     findings = list(services.judge(services.read(Host(systemd)), None, services.Policy()))
 
-    assert [(f.part, f.fault, f.severity) for f in findings] == [
-        ("slurmd.service", "service_failed", Severity.LOW),
-        ("munge.service", "service_failed", Severity.LOW),
+    assert [(f.component, f.fault, f.severity) for f in findings] == [
+        ("slurmd.service", "service_failed", Severity.MAJOR),
+        ("munge.service", "service_failed", Severity.MAJOR),
     ]
 
 
@@ -90,14 +90,14 @@ def test_an_expected_unit_must_be_active_and_a_mark_before_its_name_is_no_part_o
         "\u25cf slurmd.service loaded failed failed Slurm\nx.service loaded active running x\n",
     )
     policy = services.Policy(
-        expected={"slurmd.service": Severity.HIGH, "ldap.service": Severity.LOW, "x.service": Severity.LOW}
+        expected={"slurmd.service": Severity.CRITICAL, "ldap.service": Severity.MAJOR, "x.service": Severity.MAJOR}
     )
 
     findings = list(services.judge(services.read(Host(systemd)), None, policy))
 
-    assert [(f.part, f.fault, f.severity) for f in findings] == [
-        ("slurmd.service", "service_down", Severity.HIGH),
-        ("ldap.service", "service_down", Severity.LOW),
+    assert [(f.component, f.fault, f.severity) for f in findings] == [
+        ("slurmd.service", "service_down", Severity.CRITICAL),
+        ("ldap.service", "service_down", Severity.MAJOR),
     ]
 
 
@@ -123,13 +123,15 @@ def test_versions_are_compared_with_what_the_site_wants(hosts: Path) -> None:
     now = node_drift.read(Host(hosts / "dgx-h100"))
     policy = node_drift.Policy(bios=("1.3.*",), kernel=("6.8.0-10*",), gpu_driver=("570.*",))
 
-    assert [(f.part, f.severity) for f in node_drift.judge(now, None, policy)] == [("gpu_driver", Severity.WARNING)]
+    assert [(f.component, f.severity) for f in node_drift.judge(now, None, policy)] == [
+        ("gpu_driver", Severity.WARNING)
+    ]
 
 
 def test_a_version_that_is_wanted_and_cannot_be_read_is_drift(tmp_path: Path) -> None:
     findings = list(node_drift.judge(node_drift.read(Host(tmp_path)), None, node_drift.Policy(ofed=("24.*",))))
 
-    assert [(f.part, f.evidence["found"]) for f in findings] == [("ofed", "")]
+    assert [(f.component, f.evidence["found"]) for f in findings] == [("ofed", "")]
 
 
 def test_versions_are_not_judged_where_none_is_wanted(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ def space(total: int, free: int, inodes: int = 100, free_inodes: int = 50) -> Fs
 def test_a_full_system_disk_is_low_and_a_full_scratch_is_the_users_own() -> None:
     now = tuple(fs_full.Usage(point, "/dev/x", space(100, 5)) for point in ("/", "/raid", "/boot/efi"))
 
-    assert [(f.part, f.fault, f.severity) for f in fs_full.judge(now, None, fs_full.Policy())] == [
-        ("/", "fs_full", Severity.LOW),
+    assert [(f.component, f.fault, f.severity) for f in fs_full.judge(now, None, fs_full.Policy())] == [
+        ("/", "fs_full", Severity.MAJOR),
         ("/raid", "fs_full", Severity.WARNING),
     ]
 
@@ -153,7 +155,7 @@ def test_a_full_system_disk_is_low_and_a_full_scratch_is_the_users_own() -> None
 def test_no_inodes_is_as_bad_as_no_space_and_none_to_count_is_no_fault() -> None:
     now = (fs_full.Usage("/a", "x", space(100, 90, 100, 5)), fs_full.Usage("/b", "x", space(100, 90, 0, 0)))
 
-    assert [(f.part, f.fault) for f in fs_full.judge(now, None, fs_full.Policy())] == [("/a", "fs_no_inodes")]
+    assert [(f.component, f.fault) for f in fs_full.judge(now, None, fs_full.Policy())] == [("/a", "fs_no_inodes")]
 
 
 def test_each_local_file_system_is_asked_once_and_a_server_s_never(tmp_path: Path, hosts: Path) -> None:

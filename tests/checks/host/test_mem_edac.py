@@ -30,7 +30,7 @@ def test_an_uncorrected_error_is_high_also_at_the_first_look_and_is_told_once() 
 
     (finding,) = found(hurt)
 
-    assert (finding.part, finding.fault, finding.severity) == (DIMM.name, "mem_uncorrected", Severity.HIGH)
+    assert (finding.component, finding.fault, finding.severity) == (DIMM.name, "mem_uncorrected", Severity.CRITICAL)
     assert found(hurt, hurt) == []
     assert found(replace(DIMM, uncorrected=3), hurt)[0].evidence["errors"] == 2
 
@@ -104,7 +104,7 @@ def test_a_counter_that_makes_no_sense_is_found(tmp_path: Path, name: str, text:
 
     (finding,) = judge(read(Host(tmp_path)), None, Policy())
 
-    assert (finding.part, finding.fault) == ("A1", "mem_counter_unreadable")
+    assert (finding.component, finding.fault) == ("A1", "mem_counter_unreadable")
     assert name.replace("__", "/") in str(finding.evidence["error"])
 
 

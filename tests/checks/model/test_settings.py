@@ -28,7 +28,7 @@ class Inner:
 class Outer:
     name: str
     on: bool = False
-    severity: Severity = Severity.LOW
+    severity: Severity = Severity.MAJOR
     colour: Colour = Colour.RED
     mode: Literal["a", "b"] = "a"
     inner: Inner = Inner()
@@ -46,7 +46,7 @@ def test_every_kind_of_value_is_decoded() -> None:
     table = {
         "name": "n",
         "on": True,
-        "severity": "high",
+        "severity": "critical",
         "colour": "red-ish",
         "mode": "b",
         "inner": {"count": 3, "rate": 2},
@@ -57,7 +57,7 @@ def test_every_kind_of_value_is_decoded() -> None:
     }
 
     assert decode(Outer, table, "f.toml") == Outer(
-        "n", True, Severity.HIGH, Colour.RED, "b", Inner(3, 2.0), ("x", "y"), {"one": Inner(7)}, 4, Path("/tmp")
+        "n", True, Severity.CRITICAL, Colour.RED, "b", Inner(3, 2.0), ("x", "y"), {"one": Inner(7)}, 4, Path("/tmp")
     )
 
 
@@ -79,7 +79,7 @@ def test_every_kind_of_value_is_decoded() -> None:
         ({"name": "n", "many": ["x", 2]}, "f.toml: top.many[1]: expected a string, got 2"),
         (
             {"name": "n", "severity": "bad"},
-            "f.toml: top.severity: expected one of 'info', 'warning', 'low', 'high', got ",
+            "f.toml: top.severity: expected one of 'info', 'warning', 'major', 'critical', got ",
         ),
         ({"name": "n", "severity": True}, "f.toml: top.severity: expected one of 'info', "),
         ({"name": "n", "mode": "c"}, "f.toml: top.mode: expected one of 'a', 'b', got 'c'"),

@@ -14,8 +14,8 @@ from nodetriage.checks.readers.aer_counters import Counts
 NIC, PORT = "0000:18:00.0", "0000:17:01.0"
 
 
-def counts(at_s: float, address: str = NIC, part: str = NIC, **errors: dict[str, int]) -> Counts:
-    return Counts(address, part, "nic", at_s, {"fatal": {}, "nonfatal": {}, "correctable": {}, **errors})
+def counts(at_s: float, address: str = NIC, component: str = NIC, **errors: dict[str, int]) -> Counts:
+    return Counts(address, component, "nic", at_s, {"fatal": {}, "nonfatal": {}, "correctable": {}, **errors})
 
 
 def found(before: Counts, now: Counts, policy: Policy = CHECK.policy) -> list[Finding]:
@@ -27,12 +27,12 @@ def test_errors_from_before_the_first_look_are_history() -> None:
 
 
 @pytest.mark.parametrize(
-    ("class_", "severity"), [("fatal", Severity.HIGH), ("nonfatal", Severity.LOW)], ids=["fatal", "nonfatal"]
+    ("class_", "severity"), [("fatal", Severity.CRITICAL), ("nonfatal", Severity.MAJOR)], ids=["fatal", "nonfatal"]
 )
 def test_one_uncorrected_error_is_enough(class_: str, severity: Severity) -> None:
     (finding,) = found(counts(0), counts(60, **{class_: {"CmpltTO": 1, "TOTAL_ERR": 1}}))
 
-    assert (finding.part, finding.fault, finding.severity) == (NIC, f"pcie_{class_}", severity)
+    assert (finding.component, finding.fault, finding.severity) == (NIC, f"pcie_{class_}", severity)
     assert (finding.evidence["errors"], finding.evidence["names"]) == (1, "CmpltTO")
 
 
@@ -42,7 +42,7 @@ def test_an_error_that_only_the_port_above_logged_is_the_device_s() -> None:
 
     (finding,) = judge(now, before, Policy())
 
-    assert (finding.part, finding.evidence["seen_by"]) == (NIC, PORT)
+    assert (finding.component, finding.evidence["seen_by"]) == (NIC, PORT)
 
 
 def test_both_ends_of_one_link_give_one_finding() -> None:
@@ -100,5 +100,5 @@ def test_aer_and_xid_79_of_one_gpu_name_one_part(hosts: Path) -> None:
     aer = run(CHECK, host.for_check(CHECK), CHECK.policy, before).findings
     xid = run(gpu_xid.CHECK, host.for_check(gpu_xid.CHECK), gpu_xid.CHECK.policy, None).findings
 
-    assert ("0000:9d:00.0", "pcie_fatal") in {(f.part, f.fault) for f in aer}
-    assert ("0000:9d:00.0", "gpu_off_bus") in {(f.part, f.fault) for f in xid}
+    assert ("0000:9d:00.0", "pcie_fatal") in {(f.component, f.fault) for f in aer}
+    assert ("0000:9d:00.0", "gpu_off_bus") in {(f.component, f.fault) for f in xid}

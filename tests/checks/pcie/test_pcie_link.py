@@ -7,7 +7,7 @@ import pytest
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Finding, Severity, Unavailable
-from nodetriage.checks.pcie.pcie_link import CHECK, Expected, Policy, judge, read, remember
+from nodetriage.checks.pcie.pcie_link import CHECK, Expected, Policy, judge, next_state, read
 from nodetriage.checks.readers.pcie_ends import Link
 
 GPU = Link("0000:9d:00.0", "gpu", "0000:9c:01.0", 16, 2.5, 16, 32.0)
@@ -17,7 +17,7 @@ NIC = Link("0000:18:00.0", "nic", "0000:17:01.0", 16, 32.0, 16, 32.0)
 def found(now: Link, *earlier: Link, policy: Policy = CHECK.policy) -> list[Finding]:
     memory = None
     for link in earlier:
-        memory = remember(memory, (link,))
+        memory = next_state(memory, (link,))
     return list(judge((now,), memory, policy))
 
 
@@ -39,7 +39,11 @@ def put(root: Path, address: str, class_code: str, vendor: str = "15B3", **files
 def test_a_gpu_that_lost_lanes_is_high_at_the_first_look() -> None:
     (finding,) = found(replace(GPU, width=8))
 
-    assert (finding.part, finding.fault, finding.severity) == ("0000:9d:00.0", "pcie_link_narrow", Severity.HIGH)
+    assert (finding.component, finding.fault, finding.severity) == (
+        "0000:9d:00.0",
+        "pcie_link_narrow",
+        Severity.CRITICAL,
+    )
     assert (finding.evidence["width"], finding.evidence["expected_width"]) == (8, 16)
 
 
@@ -72,9 +76,11 @@ def test_a_card_of_sixteen_lanes_in_a_slot_of_eight_is_whole(tmp_path: Path) -> 
 def test_a_narrow_adapter_whose_slot_may_be_narrow_is_low_and_high_where_it_was_wider() -> None:
     narrow = replace(NIC, width=8)
 
-    assert [f.severity for f in found(narrow)] == [Severity.LOW]
-    assert [f.severity for f in found(narrow, NIC)] == [Severity.HIGH]
-    assert [f.severity for f in found(narrow, policy=Policy(expected={"nic": Expected(width=16)}))] == [Severity.HIGH]
+    assert [f.severity for f in found(narrow)] == [Severity.MAJOR]
+    assert [f.severity for f in found(narrow, NIC)] == [Severity.CRITICAL]
+    assert [f.severity for f in found(narrow, policy=Policy(expected={"nic": Expected(width=16)}))] == [
+        Severity.CRITICAL
+    ]
 
 
 def test_a_site_can_say_what_a_slot_has() -> None:

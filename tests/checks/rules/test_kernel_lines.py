@@ -40,7 +40,7 @@ def found(check: Check, *lines: str) -> list[tuple[str, str, Severity]]:
     records = tuple(KernelRecord(i, i * 1000, 3, line) for i, line in enumerate(lines))
     host = Host("/").for_check(check, records)
     policy = disk_errors.Policy(ignore=()) if check is disk_errors.CHECK else check.policy
-    return [(f.part, f.fault, f.severity) for f in check.judge(check.read(host), None, policy)]
+    return [(f.component, f.fault, f.severity) for f in check.judge(check.read(host), None, policy)]
 
 
 @pytest.mark.parametrize("line", NOISE)
@@ -50,7 +50,7 @@ def test_what_every_healthy_machine_logs_is_no_fault(check: Check, line: str) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "part", "fault", "severity"),
+    ("line", "component", "fault", "severity"),
     [
         ("mce: [Hardware Error]: CPU 41: Machine Check: 0 Bank 6: be00000000800400", "cpu41", "cpu_uncorrected", 4),
         (
@@ -82,12 +82,12 @@ def test_what_every_healthy_machine_logs_is_no_fault(check: Check, line: str) ->
         ),
     ],
 )
-def test_a_hardware_error_has_its_fault(line: str, part: str, fault: str, severity: int) -> None:
-    assert found(cpu_mce.CHECK, line) == [(part, fault, Severity(severity))]
+def test_a_hardware_error_has_its_fault(line: str, component: str, fault: str, severity: int) -> None:
+    assert found(cpu_mce.CHECK, line) == [(component, fault, Severity(severity))]
 
 
 @pytest.mark.parametrize(
-    ("line", "part", "fault", "severity"),
+    ("line", "component", "fault", "severity"),
     [
         (
             "I/O error, dev loop0, sector 0 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
@@ -128,8 +128,8 @@ def test_a_hardware_error_has_its_fault(line: str, part: str, fault: str, severi
         ("BTRFS info (device sdb1: state E): forced readonly", "sdb1", "fs_forced_read_only", 4),
     ],
 )
-def test_a_failing_disk_or_file_system_has_its_fault(line: str, part: str, fault: str, severity: int) -> None:
-    assert found(disk_errors.CHECK, line) == [(part, fault, Severity(severity))]
+def test_a_failing_disk_or_file_system_has_its_fault(line: str, component: str, fault: str, severity: int) -> None:
+    assert found(disk_errors.CHECK, line) == [(component, fault, Severity(severity))]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_an_nvme_disk_is_named_by_its_pci_address_and_its_lines_are_one_fault(ho
 
     (finding,) = disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())
 
-    assert (finding.part, finding.fault, finding.evidence["lines"]) == ("0000:02:00.0", "disk_io_error", 2)
+    assert (finding.component, finding.fault, finding.evidence["lines"]) == ("0000:02:00.0", "disk_io_error", 2)
 
 
 def test_a_storm_of_lines_is_one_finding_with_the_first_of_them() -> None:

@@ -98,14 +98,14 @@ def test_a_gpu_has_one_name_whether_or_not_the_driver_prints_its_function() -> N
 
     assert with_function
     assert without
-    assert with_function.part == without.part == "0000:b1:00.0"
+    assert with_function.component == without.component == "0000:b1:00.0"
 
 
 def test_the_eight_digits_of_nvml_and_upper_case_make_the_same_address() -> None:
     line = parse("NVRM: Xid (PCI:00000000:9D:00): 79, GPU has fallen off the bus.")
 
     assert line
-    assert line.part == "0000:9d:00.0"
+    assert line.component == "0000:9d:00.0"
 
 
 def test_a_compute_instance_is_told_with_its_gpu_instance() -> None:
@@ -190,7 +190,7 @@ def test_no_code_that_a_program_causes_can_drain_a_node_alone() -> None:
 
 @pytest.mark.parametrize("code", [46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158, 167, 171, 172, 175])
 def test_a_code_that_nothing_can_run_after_is_high(code: int) -> None:
-    assert explain(code).severity is Severity.HIGH
+    assert explain(code).severity is Severity.CRITICAL
 
 
 def test_a_code_that_nobody_knows_is_a_warning_of_its_own() -> None:
@@ -203,5 +203,5 @@ def test_every_switch_code_can_be_explained() -> None:
     halted = explain_switch(26006)
 
     assert halted
-    assert halted.severity is Severity.HIGH
+    assert halted.severity is Severity.CRITICAL
     assert explain_switch(1) is None

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from nodetriage.checks.model import Severity
 from nodetriage.checks.readers.nvidia_log import parse
 from nodetriage.checks.rules import nvlink5
-from nodetriage.checks.rules.xid_rules import Worth, assess
+from nodetriage.checks.rules.xid_rules import Assessment, assess
 
 
-def worth(code: int, rest: str, pci: str = "0000:01:00") -> Worth:
+def worth(code: int, rest: str, pci: str = "0000:01:00") -> Assessment:
     line = parse(f"NVRM: Xid (PCI:{pci}): {code}, {rest}")
     assert line
     found = assess(line)
@@ -18,7 +18,7 @@ def worth(code: int, rest: str, pci: str = "0000:01:00") -> Worth:
     return found
 
 
-def switch(code: int, rest: str) -> Worth:
+def switch(code: int, rest: str) -> Assessment:
     line = parse(f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {code}, {rest}")
     assert line
     found = assess(line)
@@ -28,7 +28,16 @@ def switch(code: int, rest: str) -> Worth:
 
 @pytest.mark.parametrize(
     ("action", "severity"),
-    [(1, "LOW"), (2, "LOW"), (3, "LOW"), (4, "HIGH"), (5, "WARNING"), (6, "LOW"), (7, "LOW"), (9, "WARNING")],
+    [
+        (1, "MAJOR"),
+        (2, "MAJOR"),
+        (3, "MAJOR"),
+        (4, "CRITICAL"),
+        (5, "WARNING"),
+        (6, "MAJOR"),
+        (7, "MAJOR"),
+        (9, "WARNING"),
+    ],
 )
 @pytest.mark.parametrize("words", ["GPU Reset Required", "PF FLR", "OS Reboot", "none of these"])
 def test_a_recovery_action_is_known_by_its_number_whatever_the_words(action: int, severity: str, words: str) -> None:
@@ -51,26 +60,31 @@ def test_a_preempted_channel_names_its_cause_and_stays_without_weight() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "severity"),
-    [("RST: No, D-RST: No", "LOW"), ("RST: Yes, D-RST: No", "HIGH"), ("RST: No, D-RST: Yes", "HIGH"), ("", "LOW")],
+    [
+        ("RST: No, D-RST: No", "MAJOR"),
+        ("RST: Yes, D-RST: No", "CRITICAL"),
+        ("RST: No, D-RST: Yes", "CRITICAL"),
+        ("", "MAJOR"),
+    ],
 )
 def test_a_contained_error_is_high_only_where_the_driver_asks_for_a_reset(flags: str, severity: str) -> None:
     assert worth(94, f"Contained: SM (0x1). {flags}").severity is Severity[severity]
 
 
 def test_an_uncontained_error_is_high_even_where_no_reset_is_asked_for() -> None:
-    assert worth(95, "Uncontained: LTC TAG (0x2). RST: No, D-RST: No").severity is Severity.HIGH
+    assert worth(95, "Uncontained: LTC TAG (0x2). RST: No, D-RST: No").severity is Severity.CRITICAL
 
 
 def test_a_row_that_already_waits_for_its_remap_has_not_failed() -> None:
     text = "Row Remapper: (0x00000002eebc4100) - Attempting to remap a row that is already pending remapping."
 
-    assert (worth(64, text).fault, worth(64, text).severity) == ("gpu_row_remap_pending", Severity.LOW)
+    assert (worth(64, text).fault, worth(64, text).severity) == ("gpu_row_remap_pending", Severity.MAJOR)
 
 
 def test_a_bank_without_spare_rows_has_failed() -> None:
     text = "Row Remapper Error: (0x00000002eebc4100) - All reserved rows for bank are remapped"
 
-    assert (worth(64, text).fault, worth(64, text).severity) == ("gpu_row_remap_failed", Severity.HIGH)
+    assert (worth(64, text).fault, worth(64, text).severity) == ("gpu_row_remap_failed", Severity.CRITICAL)
 
 
 def test_the_lines_that_qualify_a_48_are_the_same_fault_and_say_which_memory() -> None:
@@ -83,7 +97,7 @@ def test_the_lines_that_qualify_a_48_are_the_same_fault_and_say_which_memory() -
 
 @pytest.mark.parametrize(
     ("register", "severity", "victim"),
-    [(0x10000, "HIGH", None), (0x0, "HIGH", None), (1 << 23, "WARNING", None), (1 << 20, "WARNING", True)],
+    [(0x10000, "CRITICAL", None), (0x0, "CRITICAL", None), (1 << 23, "WARNING", None), (1 << 20, "WARNING", True)],
 )
 def test_an_nvlink_error_of_harmless_or_sympathetic_bits_is_no_reason_to_drain(register, severity, victim) -> None:
     found = worth(74, f"NVLink: fatal error detected on link 14(0x{register:x}, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)")
@@ -97,20 +111,20 @@ def test_an_nvlink_error_of_harmless_or_sympathetic_bits_is_no_reason_to_drain(r
     [
         # decoded with the masks of drivers before r575
         (145, "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x1 0x0 0x00100000 0x4)", "WARNING"),
-        (144, "SAW_MVB Fatal XC0 i0 Link 02 (0x00000021 0x00000002 0x0 0x0 0x0 0x0)", "HIGH"),
+        (144, "SAW_MVB Fatal XC0 i0 Link 02 (0x00000021 0x00000002 0x0 0x0 0x0 0x0)", "CRITICAL"),
         # and of those since
         (144, "SAW_MVB Nonfatal XC0 i0 Link 02 (0x00000001 0x00000004 0x0 0x0 0x0 0x0)", "INFO"),
-        (144, "SAW_MVB Fatal XC0 i0 Link 02 (0x00000001 0x00000010 0x0 0x0 0x0 0x0)", "HIGH"),
+        (144, "SAW_MVB Fatal XC0 i0 Link 02 (0x00000001 0x00000010 0x0 0x0 0x0 0x0)", "CRITICAL"),
         # the same error, escalated
-        (145, "RLW_RXPIPE Fatal XC0 i0 Link 13 (0x000004c2 0x00000001 0x0 0x0 0x0 0x0)", "HIGH"),
+        (145, "RLW_RXPIPE Fatal XC0 i0 Link 13 (0x000004c2 0x00000001 0x0 0x0 0x0 0x0)", "CRITICAL"),
         # padded columns, no link
-        (149, "NETIR            Fatal    XC0 i0 Link -1 (0x000fe406 0x00000000 0x0 0x0 0x0 0x0)", "HIGH"),
+        (149, "NETIR            Fatal    XC0 i0 Link -1 (0x000fe406 0x00000000 0x0 0x0 0x0 0x0)", "CRITICAL"),
         (149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 01 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)", "WARNING"),
         # nothing in the table: the word decides
-        (146, "TLW_NEW Fatal XC0 i0 Link 01 (0x0000ffff 0x12345678 0x0 0x0 0x0 0x0)", "HIGH"),
+        (146, "TLW_NEW Fatal XC0 i0 Link 01 (0x0000ffff 0x12345678 0x0 0x0 0x0 0x0)", "CRITICAL"),
         (146, "TLW_NEW Nonfatal XC0 i0 Link 01 (0x0000ffff 0x12345678 0x0 0x0 0x0 0x0)", "WARNING"),
         # neither: the catalogue
-        (150, "cut sh", "HIGH"),
+        (150, "cut sh", "CRITICAL"),
         (147, "cut sh", "WARNING"),
     ],
 )
@@ -135,14 +149,14 @@ def test_the_guide_is_believed_before_the_word_of_a_switch() -> None:
 
 
 def test_a_code_that_the_guide_does_not_know_is_what_its_word_says() -> None:
-    assert switch(11002, "Fatal, Link 02 ingress").severity is Severity.HIGH
+    assert switch(11002, "Fatal, Link 02 ingress").severity is Severity.CRITICAL
     assert switch(11002, "Non-fatal, Link 02 ingress").severity is Severity.INFO
 
 
 def test_the_detail_and_data_lines_of_a_switch_error_are_the_same_fault_as_its_first() -> None:
     first = switch(20034, "Fatal, Link 30 LTSSM Fault Up")
 
-    assert first.severity is Severity.HIGH
+    assert first.severity is Severity.CRITICAL
     assert {
         switch(20034, "Severity 1 Engine instance 60 Sub-engine instance 00").fault,
         switch(20034, "Data {0x10000000, 0x10000000}").fault,

@@ -32,18 +32,18 @@ def with_smart(**changes: Any) -> Disk:
 def test_media_errors_of_the_past_are_history_and_new_ones_a_fault() -> None:
     assert found(DISK) == {}
     assert found(DISK, DISK) == {}
-    assert found(with_smart(media_errors=8), DISK) == {"disk_media_errors": Severity.LOW}
+    assert found(with_smart(media_errors=8), DISK) == {"disk_media_errors": Severity.MAJOR}
     assert found(with_smart(media_errors=0), DISK) == {}  # another disk in its place
 
 
 def test_spare_below_the_maker_s_threshold_is_found_though_the_summary_says_passed(hosts: Path) -> None:
     """A real disk: spare 0 of 11, critical_warning 0, smart_status passed."""
-    disks = {d.part: d for d in read(Host(hosts / "dgx-h100-disk-failing"))}
+    disks = {d.component: d for d in read(Host(hosts / "dgx-h100-disk-failing"))}
     worn = disks["0000:02:00.0"]
 
     assert worn.smart is not None
     assert (worn.smart.passed, worn.smart.critical_warning, worn.smart.spare_pct) == (True, 0, 0)
-    assert found(worn) == {"disk_spare_low": Severity.LOW}
+    assert found(worn) == {"disk_spare_low": Severity.MAJOR}
 
 
 def test_an_answer_without_health_information_is_found_and_not_taken_for_well(hosts: Path) -> None:
@@ -57,11 +57,11 @@ def test_an_answer_without_health_information_is_found_and_not_taken_for_well(ho
 @pytest.mark.parametrize(
     ("bits", "faults"),
     [
-        (1, {"disk_spare_low": Severity.LOW}),
+        (1, {"disk_spare_low": Severity.MAJOR}),
         (2, {"disk_hot": Severity.WARNING}),
-        (4, {"disk_failing": Severity.HIGH}),
-        (8, {"disk_failing": Severity.HIGH}),
-        (16, {"disk_failing": Severity.HIGH}),
+        (4, {"disk_failing": Severity.CRITICAL}),
+        (8, {"disk_failing": Severity.CRITICAL}),
+        (16, {"disk_failing": Severity.CRITICAL}),
         (32, {}),
     ],
 )
@@ -70,15 +70,15 @@ def test_each_critical_warning_has_its_fault(bits: int, faults: dict[str, Severi
 
 
 def test_a_disk_of_another_kind_is_judged_by_its_summary() -> None:
-    assert found(Disk("sda", "/dev/sda", smart=Smart(passed=False))) == {"disk_failing": Severity.HIGH}
+    assert found(Disk("sda", "/dev/sda", smart=Smart(passed=False))) == {"disk_failing": Severity.CRITICAL}
     assert found(Disk("sda", "/dev/sda", smart=Smart(passed=True, pending_sectors=8))) == {
         "disk_pending_sectors": Severity.WARNING
     }
 
 
 def test_a_dead_controller_and_a_degraded_set_are_found_without_any_tool() -> None:
-    assert found(replace(DISK, state="dead", smart=None)) == {"disk_dead": Severity.HIGH}
-    assert found(Disk("md0", "/dev/md0", missing_members=1)) == {"raid_degraded": Severity.LOW}
+    assert found(replace(DISK, state="dead", smart=None)) == {"disk_dead": Severity.CRITICAL}
+    assert found(Disk("md0", "/dev/md0", missing_members=1)) == {"raid_degraded": Severity.MAJOR}
 
 
 def test_without_a_tool_the_check_is_skipped_and_not_ok(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_nvme_is_asked_where_there_is_no_smartctl(tmp_path: Path) -> None:
 
     (disk,) = read(Host(tmp_path))
 
-    assert (disk.part, disk.smart.critical_warning if disk.smart else None) == ("nvme0", 4)
-    assert found(disk) == {"disk_failing": Severity.HIGH, "disk_worn": Severity.WARNING}
+    assert (disk.component, disk.smart.critical_warning if disk.smart else None) == ("nvme0", 4)
+    assert found(disk) == {"disk_failing": Severity.CRITICAL, "disk_worn": Severity.WARNING}
 
 
 def test_a_disk_that_is_gone_is_missed_where_somebody_says_how_many_there_are() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Finding, Severity
 from nodetriage.checks.readers.mounts import Fstab, Mount, read_mounts
-from nodetriage.checks.storage.fs_mounts import CHECK, Expected, Policy, Table, judge, read, remember
+from nodetriage.checks.storage.fs_mounts import CHECK, Expected, Policy, Table, judge, next_state, read
 
 HOME = Mount("/home", "nfs4", "nfs01:/home", mount_read_only=False, super_read_only=False, emergency=False)
 READ_ONLY = replace(HOME, super_read_only=True)
@@ -24,7 +24,7 @@ def found(*mounts: Mount, fstab: tuple[Fstab, ...] = (WANTED,), before=None, pol
 
 
 def faults(findings: list[Finding]) -> dict[tuple[str, str], Severity]:
-    return {(f.part, f.fault): f.severity for f in findings}
+    return {(f.component, f.fault): f.severity for f in findings}
 
 
 def machine(root: Path, *lines: str, fstab: str = "", errors: str = "") -> Host:
@@ -41,13 +41,13 @@ def test_a_mounted_and_writable_file_system_is_well() -> None:
 
 
 def test_a_mount_of_fstab_that_is_not_there_is_missing() -> None:
-    assert faults(found()) == {("/home", "mount_missing"): Severity.HIGH}
+    assert faults(found()) == {("/home", "mount_missing"): Severity.CRITICAL}
 
 
 def test_a_mount_that_the_node_may_boot_without_is_missed_less() -> None:
     nofail = replace(WANTED, options=("nofail",))
 
-    assert faults(found(fstab=(nofail,))) == {("/home", "mount_missing"): Severity.LOW}
+    assert faults(found(fstab=(nofail,))) == {("/home", "mount_missing"): Severity.MAJOR}
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_what_fstab_does_not_mount_at_boot_is_not_missed(entry: Fstab) -> None:
 
 
 def test_a_mount_of_the_settings_is_expected_without_fstab_and_may_be_milder() -> None:
-    policy = Policy(expected={"/scratch": Expected(severity=Severity.LOW)}, from_fstab=False)
+    policy = Policy(expected={"/scratch": Expected(severity=Severity.MAJOR)}, from_fstab=False)
 
-    assert faults(found(policy=policy)) == {("/scratch", "mount_missing"): Severity.LOW}
+    assert faults(found(policy=policy)) == {("/scratch", "mount_missing"): Severity.MAJOR}
 
 
 def test_what_comes_when_somebody_asks_for_it_is_not_missed() -> None:
@@ -76,7 +76,7 @@ def test_what_comes_when_somebody_asks_for_it_is_not_missed() -> None:
 
 
 def test_an_expected_file_system_that_turned_read_only_is_found() -> None:
-    assert faults(found(READ_ONLY)) == {("/home", "mount_read_only"): Severity.HIGH}
+    assert faults(found(READ_ONLY)) == {("/home", "mount_read_only"): Severity.CRITICAL}
 
 
 def test_what_is_meant_to_be_read_only_is_well() -> None:
@@ -87,20 +87,20 @@ def test_what_is_meant_to_be_read_only_is_well() -> None:
 def test_a_file_system_that_the_kernel_stopped_writing_to_is_found_though_its_flags_say_writable() -> None:
     stopped = replace(HOME, emergency=True)
 
-    assert faults(found(stopped, fstab=())) == {("/home", "mount_read_only"): Severity.HIGH}
+    assert faults(found(stopped, fstab=())) == {("/home", "mount_read_only"): Severity.CRITICAL}
 
 
 def test_one_that_nobody_expects_is_found_when_it_was_writable_before() -> None:
-    memory = remember(remember(None, Table((HOME,), ())), Table((READ_ONLY,), ()))
+    memory = next_state(next_state(None, Table((HOME,), ())), Table((READ_ONLY,), ()))
 
-    assert faults(found(READ_ONLY, fstab=(), before=memory)) == {("/home", "mount_read_only"): Severity.LOW}
-    assert found(READ_ONLY, fstab=(), before=remember(None, Table((READ_ONLY,), ()))) == []
+    assert faults(found(READ_ONLY, fstab=(), before=memory)) == {("/home", "mount_read_only"): Severity.MAJOR}
+    assert found(READ_ONLY, fstab=(), before=next_state(None, Table((READ_ONLY,), ()))) == []
 
 
 def test_a_read_only_bind_mount_that_nobody_expects_is_no_fault() -> None:
     bind = replace(HOME, mount_read_only=True)
 
-    assert found(bind, fstab=(), before=remember(None, Table((HOME,), ()))) == []
+    assert found(bind, fstab=(), before=next_state(None, Table((HOME,), ()))) == []
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_read_only_bind_mount_that_nobody_expects_is_no_fault() -> None:
 def test_a_mount_that_is_there_but_cannot_be_used_is_found(error: str, fault: str) -> None:
     broken = replace(HOME, error=error)
 
-    assert faults(found(broken)) == {("/home", fault): Severity.HIGH}
-    assert faults(found(broken, fstab=())) == {("/home", fault): Severity.LOW}
+    assert faults(found(broken)) == {("/home", fault): Severity.CRITICAL}
+    assert faults(found(broken, fstab=())) == {("/home", fault): Severity.MAJOR}
 
 
 @pytest.mark.parametrize("error", ["EACCES", "EPERM", "ENOENT"])
@@ -133,9 +133,9 @@ def test_the_whole_way_from_the_mount_table_to_findings(tmp_path: Path) -> None:
     )
 
     assert faults(list(judge(read(host), None, Policy()))) == {
-        ("/gone", "mount_missing"): Severity.HIGH,
-        ("/data one", "mount_read_only"): Severity.HIGH,
-        ("/home", "mount_stale"): Severity.HIGH,
+        ("/gone", "mount_missing"): Severity.CRITICAL,
+        ("/data one", "mount_read_only"): Severity.CRITICAL,
+        ("/home", "mount_stale"): Severity.CRITICAL,
     }
 
 

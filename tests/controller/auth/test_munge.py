@@ -21,7 +21,7 @@ from secure import Witness, secure_agent, secure_channel
 from nodetriage.controller.auth.addresses import NodeAddresses
 from nodetriage.controller.auth.certificate import self_signed
 from nodetriage.controller.auth.identity_settings import IdentitySettings
-from nodetriage.controller.auth.munge import MungeProof
+from nodetriage.controller.auth.munge import MungeAuthenticator
 from nodetriage.controller.scheduler import SchedulerUnavailable
 from nodetriage.service.claim import AGENT, CONTROLLER, METADATA_KEY, SERVER_NAME, Claim, parse
 from nodetriage.service.munge import Munge
@@ -94,8 +94,8 @@ async def controller(
     **settings: Any,
 ) -> AsyncIterator[Controller]:
     own = IdentitySettings("munge", munge_socket=munged.socket, **settings)
-    proof = MungeProof(own, NodeAddresses(names), ask_limit_s)
-    async with serving(folder, "127.0.0.1:0", (proof,)) as (_, _, target):
+    authenticator = MungeAuthenticator(own, NodeAddresses(names), ask_limit_s)
+    async with serving(folder, "127.0.0.1:0", (authenticator,)) as (_, _, target):
         found = Controller(target, Munge(munged.socket))
         der = await asyncio.to_thread(server_certificate, target)
         found.pem, found.certificate = ssl.DER_cert_to_PEM_cert(der).encode(), hashlib.sha256(der).hexdigest()

@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.auth.certificate import Role
 from nodetriage.controller.auth.identity import Identity, ThisMachine, may_operate, may_watch, speaks_for
-from nodetriage.controller.auth.tls import TlsProof
+from nodetriage.controller.auth.tls import TlsAuthenticator
 from nodetriage.controller.rpc.admission import Refused
-from nodetriage.controller.rpc.gate import Door
-from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.gate import Gate
+from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorService
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
@@ -121,8 +121,8 @@ def test_a_watcher_who_is_denied_hears_no_more(tmp_path: Path, site: Site) -> No
         async with secure_serving(tmp_path, site) as (server, _, target), secure_channel(target, own) as opened:
             call = health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest(follow=True))
             await call.initial_metadata()
-            assert server.door.deny(("alice",)) == 0
-            assert server.door.deny(("bob",)) == 1
+            assert server.gate.deny(("alice",)) == 0
+            assert server.gate.deny(("bob",)) == 1
             code, why = await ended(call)
             assert (code, "reader bob (by certificate) is on the list" in why) == (UNKNOWN, True), why
 
@@ -134,10 +134,10 @@ def test_a_watcher_who_is_denied_the_moment_it_is_let_in_is_told_why(tmp_path: P
         own = site.credentials(Role.READER, "bob")
         async with secure_serving(tmp_path, site) as (server, _, target), secure_channel(target, own) as opened:
             for _ in range(50):
-                server.door.deny(())
+                server.gate.deny(())
                 call = health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest(follow=True))
-                while server.door.deny(("bob",)) == 0:  # nobody is inside yet
-                    server.door.deny(())
+                while server.gate.deny(("bob",)) == 0:  # nobody is inside yet
+                    server.gate.deny(())
                     await asyncio.sleep(0)
                 code, why = await ended(call)
                 assert (code, "reader bob (by certificate) is on the list" in why) == (UNKNOWN, True), why
@@ -154,14 +154,14 @@ def test_a_watcher_who_is_denied_while_it_does_not_read_is_told_why_when_it_does
         async with secure_serving(tmp_path, site) as (server, store, target), secure_channel(target, own) as opened:
             await store.record_hello(Hello("n1", "b", "0.4.2", ""), 1)
             for first in range(1, 2001, 500):  # far more than what is sent to one who does not read
-                await store.record("n1", [event(first + n, part="x" * 4000) for n in range(500)], 5)
+                await store.record("n1", [event(first + n, component="x" * 4000) for n in range(500)], 5)
             for _ in range(5):
-                server.door.deny(())
+                server.gate.deny(())
                 call = health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest(follow=True))
                 await call.initial_metadata()
                 for _ in range(read_first):
                     await call.read()
-                assert server.door.deny(("bob",)) == 1
+                assert server.gate.deny(("bob",)) == 1
                 code, why = await ended(call)
                 assert (code, "reader bob (by certificate) is on the list" in why) == (UNKNOWN, True), why
 
@@ -198,9 +198,9 @@ def test_orders_over_the_network_take_an_operators_certificate_whatever_the_call
         records = Records()
         store = await _opened(tmp_path)
         server = NodeHealthServer(
-            store, Freshness(0.0), ServerSettings("127.0.0.1:0", "0.1.0"), TlsProof(site.settings())
+            store, LastSeen(0.0), ServerSettings("127.0.0.1:0", "0.1.0"), TlsAuthenticator(site.settings())
         )
-        server.operators = OperatorService(Any, _send, records, server.door.operator)  # type: ignore[arg-type]
+        server.operators = OperatorService(Any, _send, records, server.gate.operator)  # type: ignore[arg-type]
         await server.start()
         try:
             target = f"127.0.0.1:{server.port}"
@@ -210,7 +210,7 @@ def test_orders_over_the_network_take_an_operators_certificate_whatever_the_call
                 with pytest.raises(grpc.aio.AioRpcError) as error:
                     await order(target, role)
                 assert error.value.code() == DENIED
-            assert server.door.refusals.total == 2
+            assert server.gate.refusals.total == 2
             assert len(records.rows) == 1
         finally:
             await server.stop(0.2)
@@ -272,7 +272,7 @@ def test_a_name_or_serial_that_is_denied_ends_its_stream_and_gets_no_new_one(tmp
         ):
             await first.hello("n1")
             await second.hello("n2")
-            assert server.door.deny((serial,)) == 1
+            assert server.gate.deny((serial,)) == 1
             code, why = await first.status()
             assert code == UNKNOWN
             assert "node n1 (by certificate) is on the list identity.deny" in why
@@ -280,7 +280,7 @@ def test_a_name_or_serial_that_is_denied_ends_its_stream_and_gets_no_new_one(tmp
             await Witness(second).is_served()
             async with secure_agent(target, site.credentials(Role.NODE, "n1")) as renewed:
                 await renewed.hello("n1")
-            server.door.deny(("n2",))
+            server.gate.deny(("n2",))
             assert (await second.status())[0] == UNKNOWN
 
     run(main)
@@ -288,7 +288,7 @@ def test_a_name_or_serial_that_is_denied_ends_its_stream_and_gets_no_new_one(tmp
 
 def test_a_stream_ends_when_its_certificate_does() -> None:
     async def main() -> None:
-        door, over = Door(ThisMachine(), AdmissionSettings(), ()), asyncio.get_running_loop().create_future()
+        door, over = Gate(ThisMachine(), AdmissionSettings(), ()), asyncio.get_running_loop().create_future()
         ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=1.5)
         leave = door.guard(Identity("n1", "certificate", Role.NODE, "1", ends), over.set_result)
         assert not over.done()
@@ -302,7 +302,7 @@ def test_a_stream_ends_when_its_certificate_does() -> None:
 
 def test_a_certificate_that_ends_soon_is_told_of_in_the_log() -> None:
     async def main() -> None:
-        door = Door(ThisMachine(), AdmissionSettings(), ())
+        door = Gate(ThisMachine(), AdmissionSettings(), ())
         for name, days in (("n1", 20), ("n2", 13.5)):
             ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
             door.guard(Identity(name, "certificate", Role.NODE, "1", ends), print)()
@@ -325,7 +325,7 @@ def test_certificates_of_another_authority_may_name_nodes_with_a_domain(
     tmp_path: Path, site: Site, domain: str, name: str, node: str | None
 ) -> None:
     async def main() -> None:
-        proof = TlsProof(site.settings(node_domain=domain))
+        proof = TlsAuthenticator(site.settings(node_domain=domain))
         async with secure_serving(tmp_path, site, proof) as (_, _, target):
             own = site.credentials(Role.NODE, name)
             if node is None:
@@ -341,15 +341,15 @@ def test_a_controller_does_not_start_with_files_that_are_no_good(tmp_path: Path,
     own = site.settings()
     own.key.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 0600"):
-        TlsProof(own)
+        TlsAuthenticator(own)
     own.key.chmod(0o600)
     own.ca.write_text("not a certificate")
     with pytest.raises(ConfigError, match=r"identity.ca: .*ca.crt: expected a certificate in PEM"):
-        TlsProof(own)
+        TlsAuthenticator(own)
     own.ca.unlink()
     with pytest.raises(ConfigError, match=r"ca.crt: No such file"):
-        TlsProof(own)
+        TlsAuthenticator(own)
     old = Site(tmp_path / "old")
     old.pki.issue(Role.CONTROLLER, "ctl", ("127.0.0.1",), 1, datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), True)
     with pytest.raises(ConfigError, match="has expired"):
-        TlsProof(old.settings())
+        TlsAuthenticator(old.settings())

@@ -17,7 +17,7 @@ from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 ACTION = {
-    "id": "d1", "kind": "drain", "node": "n1", "incident": "i-7", "fault": "gpu_lost", "part": "GPU-1",
+    "id": "d1", "kind": "drain", "node": "n1", "incident": "i-7", "fault": "gpu_lost", "component": "GPU-1",
     "severity": 4, "job": "", "restarts": 0, "hold": 0, "text": "nodetriage: gpu_lost", "status": "pending",
     "outcome": "", "detail": "slurmctld did not answer", "attempts": 2, "next_try_us": 0, "decided_us": 5_000_000,
 }  # fmt: skip
@@ -35,7 +35,7 @@ def filled(sqlite_url: str) -> str:
         outcome = pb.Event(
             boot_id=BOOT, seq=3, kind=pb.EVENT_KIND_OUTCOME, check="gpu_lost", outcome=pb.OUTCOME_FINDINGS
         )
-        low = event(2, fault="ib_link_down", part="mlx5_0/1", severity=pb.SEVERITY_LOW)
+        low = event(2, fault="ib_link_down", component="mlx5_0/1", severity=pb.SEVERITY_MAJOR)
         await store.record("n1", [lost, low, outcome], 5)
         await store.write(lambda c: c.execute(schema.actions.insert(), ACTION))
         await store.close()
@@ -57,10 +57,13 @@ def test_nodes_shows_every_node_and_what_is_wrong_with_it(filled: str, capsys: p
     lines = printed(capsys, "nodes", "--database", filled).splitlines()
     assert lines[0].split() == ["node", "state", "seen", "worst", "findings"]
     assert lines[1].split()[0] == "n1"
-    assert "high" in lines[1]
+    assert "critical" in lines[1]
     assert "gpu_lost, ib_link_down" in " ".join(line.strip() for line in lines[1:])
     [n1, n2] = as_json(capsys, "nodes", "--database", filled)
-    assert [(f["fault"], f["severity"]) for f in n1["findings"]] == [("gpu_lost", "high"), ("ib_link_down", "low")]
+    assert [(f["fault"], f["severity"]) for f in n1["findings"]] == [
+        ("gpu_lost", "critical"),
+        ("ib_link_down", "major"),
+    ]
     assert (n2["node"], n2["findings"], n2["profile"]) == ("n2", [], "h100")
 
 
@@ -71,7 +74,10 @@ def test_node_tells_findings_checks_and_actions(filled: str, capsys: pytest.Capt
     whole = as_json(capsys, "node", "n1", "--database", filled)
     [check] = whole["checks"]
     assert (check["check"], check["outcome"], check["age_s"]) == ("gpu_lost", "findings", None)
-    assert (whole["actions"][0]["severity"], whole["actions"][0]["decided_at"][:19]) == ("high", "1970-01-01T00:00:05")
+    assert (whole["actions"][0]["severity"], whole["actions"][0]["decided_at"][:19]) == (
+        "critical",
+        "1970-01-01T00:00:05",
+    )
 
 
 def test_events_are_filtered(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,12 +85,12 @@ def test_events_are_filtered(filled: str, capsys: pytest.CaptureFixture[str]) ->
         return [e["seq"] for e in as_json(capsys, "events", "--database", filled, *argv)]
 
     assert seqs() == [1, 2, 3]
-    assert seqs("--severity", "high") == [1]
+    assert seqs("--severity", "critical") == [1]
     assert seqs("--fault", "ib_link_down", "--fault", "other") == [2]
     assert seqs("--node", "n2") == []
     assert seqs("--limit", "1") == [3]
     assert seqs("--since", "7d") == []
-    [first] = as_json(capsys, "events", "--database", filled, "--severity", "high")
+    [first] = as_json(capsys, "events", "--database", filled, "--severity", "critical")
     assert (first["kind"], first["evidence"], first["node"]) == ("raised", {"seen": 7}, "n1")
 
 

@@ -13,7 +13,7 @@ def file(tmp_path: Path) -> Path:
     path.write_text("[controller]\nmissed_heartbeats = 9\n")
     (tmp_path / "controller.d").mkdir()
     (tmp_path / "controller.d/site.toml").write_text("[scheduler]\nkind = 'none'\n")
-    (tmp_path / "policy.toml").write_text("[brake]\nmax_nodes = 3\n")
+    (tmp_path / "policy.toml").write_text("[drain_limits]\nmax_nodes = 3\n")
     return path
 
 
@@ -24,10 +24,10 @@ def test_settings_and_policy_are_checked_together(file: Path, capsys: pytest.Cap
 
 
 def test_a_wrong_policy_is_one_line_and_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (file.parent / "policy.toml").write_text("[brake]\nmax_nods = 3\n")
+    (file.parent / "policy.toml").write_text("[drain_limits]\nmax_nods = 3\n")
 
     assert main(["config", "check", "--config", str(file)]) == 78
-    assert f"{file.parent}/policy.toml: brake.max_nods: unknown key" in capsys.readouterr().err
+    assert f"{file.parent}/policy.toml: drain_limits.max_nods: unknown key" in capsys.readouterr().err
 
 
 def test_what_is_in_force_is_shown_with_where_it_is_set(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,5 +36,5 @@ def test_what_is_in_force_is_shown_with_where_it_is_set(file: Path, capsys: pyte
 
     assert f"controller.missed_heartbeats = 9  # {file}" in shown
     assert f'scheduler.kind = "none"  # {file.parent}/controller.d/site.toml' in shown
-    assert f"policy.brake.max_nodes = 3  # {file.parent}/policy.toml" in shown
-    assert 'policy.authority = "act"' in shown
+    assert f"policy.drain_limits.max_nodes = 3  # {file.parent}/policy.toml" in shown
+    assert 'policy.mode = "enforce"' in shown

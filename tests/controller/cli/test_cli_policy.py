@@ -9,7 +9,7 @@ from simulated import START, Month
 
 from nodetriage.controller.cli.main import main
 from nodetriage.controller.engine import inputs
-from nodetriage.controller.policy.replay import Told
+from nodetriage.controller.policy.replay import ReplayInput
 from nodetriage.controller.policy.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.policy.state import Action, ActionKind, FleetState, NodeEvent, Step
 from nodetriage.controller.store import state_store
@@ -52,9 +52,9 @@ def explain(own: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[
 def test_a_fault_is_explained_from_its_severity_through_the_rules_to_what_is_done(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    action, steps = explain(own, capsys, "mount_hung", "--severity", "high")
+    action, steps = explain(own, capsys, "mount_hung", "--severity", "critical")
     assert action == "drain_after_job"
-    for words in ("[severity] high = drain_and_requeue", "lasted 120 s", "the checks, 600 s", "10 an hour"):
+    for words in ("[severity] critical = drain_and_requeue", "lasted 120 s", "the checks, 600 s", "10 an hour"):
         assert words in steps
     assert explain(own, capsys, "mount_hung", "--partition", "debug")[0] == "record"
 
@@ -62,7 +62,7 @@ def test_a_fault_is_explained_from_its_severity_through_the_rules_to_what_is_don
 def test_what_is_only_said_is_explained_as_that(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     action, steps = explain(own, capsys, "gpu_off_bus")
     assert (action, "is in shadow" in steps) == ("drain_and_requeue", True)
-    action, steps = explain(own, capsys, "ib_link_down", "--severity", "low")
+    action, steps = explain(own, capsys, "ib_link_down", "--severity", "major")
     assert (action, "the fault is in shadow" in steps) == ("shadow", True)
 
 
@@ -112,12 +112,12 @@ def test_a_replay_prints_both_policies_figures_and_their_difference(
     create_tables(engine)
     recorder = inputs.Recorder()
     other = tmp_path / "other.toml"
-    other.write_text('authority = "observe"\n')
+    other.write_text('mode = "observe"\n')
     assert main(["replay", "--policy", str(other), "--database", sqlite_url]) == 3
     with engine.begin() as connection:
         inputs.add(connection, [inputs.snapshot_row(FleetState(), START), inputs.policy_row(Policy(), START)])
         for entry in month.entries:
-            if isinstance(entry, Told) and not isinstance(entry.events[0], NodeEvent):
+            if isinstance(entry, ReplayInput) and not isinstance(entry.events[0], NodeEvent):
                 inputs.add(connection, recorder.rows(entry.events, entry.at, True))
                 recorder.kept(entry.events)
     engine.dispose()

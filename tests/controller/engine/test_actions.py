@@ -11,7 +11,7 @@ from nodetriage.controller.engine.actions import perform
 from nodetriage.controller.policy.state import Action, ActionKind, ActionOutcome
 from nodetriage.controller.scheduler import SchedulerRefused, SchedulerUnavailable
 
-DRAIN = Action("d", ActionKind.DRAIN, "n1", "i-1", "gpu_off_bus", "GPU-1", Severity.HIGH)
+DRAIN = Action("d", ActionKind.DRAIN, "n1", "i-1", "gpu_off_bus", "GPU-1", Severity.CRITICAL)
 OURS = "nodetriage: gpu_off_bus GPU-1 [incident i-1]"
 UNDRAIN = replace(DRAIN, id="u", kind=ActionKind.UNDRAIN)
 REQUEUE = replace(DRAIN, id="r", kind=ActionKind.REQUEUE, job="11")

@@ -28,7 +28,7 @@ class Storm:
     async def send(self) -> None:
         while True:
             seqs = range(self.sent + 1, self.sent + STORM_BATCH + 1)
-            events = [event(seq, severity=pb.SEVERITY_WARNING, part="x" * 200) for seq in seqs]
+            events = [event(seq, severity=pb.SEVERITY_WARNING, component="x" * 200) for seq in seqs]
             await self._stream.send(pb.AgentMessage(events=pb.EventBatch(events=events)))
             self.sent += STORM_BATCH
 

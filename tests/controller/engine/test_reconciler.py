@@ -12,8 +12,8 @@ from typing import Any
 from fake_slurm import FakeSlurm
 from sqlalchemy import select
 
-from nodetriage.controller.engine.reconciler import Brain
-from nodetriage.controller.policy.rules import Authority, Limits, Policy, Rule
+from nodetriage.controller.engine.reconciler import Reconciler
+from nodetriage.controller.policy.rules import DrainLimits, Mode, Policy, Rule
 from nodetriage.controller.policy.state import DrainStatus, NodeState, OperatorCommand
 from nodetriage.controller.scheduler import NodeView, NoScheduler, ReservationView, Scheduler, SchedulerUnavailable
 from nodetriage.controller.store import schema, state_store
@@ -22,23 +22,25 @@ from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
-ROOMY = Policy(brake=Limits(100, 100, 100, 100, 100))
+ROOMY = Policy(drain_limits=DrainLimits(100, 100, 100, 100, 100))
 
 
 @dataclass
 class Controller:
     store: Store
-    brain: Brain
+    reconciler: Reconciler
     seq: int = 0
 
-    async def tell(self, node: str, kind: str = "RAISED", severity: str = "HIGH", fault: str = "gpu_off_bus") -> None:
+    async def tell(
+        self, node: str, kind: str = "RAISED", severity: str = "CRITICAL", fault: str = "gpu_off_bus"
+    ) -> None:
         await self.store.record_hello(Hello(node, "b", "1", "h100"), at_us=1)
         self.seq += 1
-        event = pb.Event(boot_id="b", seq=self.seq, at_unix_us=1, check="gpu_xid", part="GPU-1", fault=fault)
+        event = pb.Event(boot_id="b", seq=self.seq, at_unix_us=1, check="gpu_xid", component="GPU-1", fault=fault)
         event.kind = pb.EventKind.Value(f"EVENT_KIND_{kind}")
         event.severity = pb.Severity.Value(f"SEVERITY_{severity}")
         await self.store.record(node, [event], received_us=2)
-        self.brain.notify()
+        self.reconciler.notify()
 
     async def actions(self) -> dict[str, Any]:
         rows = await self.store.read(lambda c: c.execute(select(schema.actions)).all())
@@ -48,10 +50,10 @@ class Controller:
         return all(are(a) for a in (await self.actions()).values())
 
     async def remembers_what_is_stored(self) -> bool:
-        return self.brain.state == await self.store.read(state_store.load)
+        return self.reconciler.state == await self.store.read(state_store.load)
 
     def status(self, node: str) -> str:
-        facts = self.brain.state.nodes.get(node)
+        facts = self.reconciler.state.nodes.get(node)
         return str(facts.drain.status) if facts and facts.drain else ""
 
 
@@ -59,10 +61,10 @@ class Controller:
 async def running(path: Path, scheduler: Scheduler, rules: Policy = ROOMY) -> AsyncIterator[Controller]:
     store = Store(open_database(f"sqlite:///{path}/h.sqlite"))
     await store.open()
-    brain = Brain(store, scheduler, rules, tick_s=0.02, scan_s=0.05)
-    task = asyncio.create_task(brain.run())
+    reconciler = Reconciler(store, scheduler, rules, tick_s=0.02, scan_s=0.05)
+    task = asyncio.create_task(reconciler.run())
     try:
-        yield Controller(store, brain)
+        yield Controller(store, reconciler)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -91,8 +93,8 @@ def test_a_stored_fault_becomes_a_drain_and_a_requeue(tmp_path: Path) -> None:
             await controller.tell("n1")
             await until(lambda: len(slurm.said) == 2)
             await until(lambda: controller.all_actions(lambda a: a.status == "done"))
-            await until(lambda: controller.brain.state.nodes["n1"].state is NodeState.DRAINED)
-            await until(lambda: controller.brain.state.nodes["n1"].partitions == ("main",))
+            await until(lambda: controller.reconciler.state.nodes["n1"].state is NodeState.DRAINED)
+            await until(lambda: controller.reconciler.state.nodes["n1"].partitions == ("main",))
             await until(controller.remembers_what_is_stored)  # not while a step is on its way to the disk
 
     run(main)
@@ -125,7 +127,7 @@ def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp_path:
 
     async def main() -> None:
         async with running(tmp_path, slurm) as controller:
-            await until(lambda: controller.brain.state.sizes)  # nothing is tried before the first look
+            await until(lambda: controller.reconciler.state.sizes)  # nothing is tried before the first look
             slurm.down = True
             await controller.tell("n1")
             await until(lambda: controller.status("n1") == "asked")
@@ -142,12 +144,12 @@ def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp_path:
 
 def test_without_a_scheduler_everything_is_recorded_as_what_would_have_been(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path, NoScheduler(), Policy(authority=Authority.ACT)) as controller:
+        async with running(tmp_path, NoScheduler(), Policy(mode=Mode.ENFORCE)) as controller:
             await controller.tell("n1")
-            await until(lambda: "n1" in controller.brain.state.nodes)
+            await until(lambda: "n1" in controller.reconciler.state.nodes)
             (only,) = (await controller.actions()).values()
             assert (only.kind, only.status, only.text) == ("shadow", "shadow", "drain_and_requeue")
-            assert controller.brain.state.nodes["n1"].state is NodeState.HEALTHY
+            assert controller.reconciler.state.nodes["n1"].state is NodeState.HEALTHY
 
     run(main)
 
@@ -160,9 +162,9 @@ def test_an_operator_brings_a_repaired_node_back(tmp_path: Path) -> None:
             await controller.tell("n1")
             await until(lambda: controller.status("n1") == "done")
             await controller.tell("n1", "CLEARED")
-            await until(lambda: not controller.brain.state.nodes["n1"].open_findings)
-            await controller.brain.command(OperatorCommand("undrain", "n1", "olga"))
-            await until(lambda: controller.brain.state.nodes["n1"].state is NodeState.HEALTHY)
+            await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
+            await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
+            await until(lambda: controller.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
         assert slurm.said[-1] == "undrain n1"
 
     run(main)
@@ -177,8 +179,8 @@ def test_an_undrain_is_called_off_when_the_fault_comes_back_first(tmp_path: Path
             await until(lambda: controller.status("n1") == "done")
             slurm.down = True
             await controller.tell("n1", "CLEARED")
-            await until(lambda: not controller.brain.state.nodes["n1"].open_findings)
-            await controller.brain.command(OperatorCommand("undrain", "n1", "olga"))
+            await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
+            await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
             await until(lambda: controller.status("n1") == DrainStatus.RETURNING)
             await controller.tell("n1")
             await until(lambda: controller.status("n1") == "done")
@@ -194,10 +196,10 @@ def test_a_reloaded_policy_counts_from_the_next_step_on(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
 
     async def main() -> None:
-        async with running(tmp_path, slurm, Policy(authority=Authority.OBSERVE)) as controller:
+        async with running(tmp_path, slurm, Policy(mode=Mode.OBSERVE)) as controller:
             await controller.tell("n1")
-            await until(lambda: controller.brain.state.cursor == 1)
-            controller.brain.set_policy(ROOMY)
+            await until(lambda: controller.reconciler.state.cursor == 1)
+            controller.reconciler.set_policy(ROOMY)
             await until(lambda: controller.status("n1") == "done")
 
     run(main)
@@ -210,10 +212,10 @@ def test_the_clock_is_given_and_stamps_what_is_stored(tmp_path: Path) -> None:
     async def main() -> None:
         store = Store(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
         await store.open()
-        brain = Brain(store, FakeSlurm("n1"), ROOMY, clock=lambda: at, tick_s=0.02)
-        task = asyncio.create_task(brain.run())
-        await Controller(store, brain).tell("n1")
-        await until(lambda: brain.state.nodes)
+        reconciler = Reconciler(store, FakeSlurm("n1"), ROOMY, clock=lambda: at, tick_s=0.02)
+        task = asyncio.create_task(reconciler.run())
+        await Controller(store, reconciler).tell("n1")
+        await until(lambda: reconciler.state.nodes)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         (first, *_) = await store.read(state_store.transitions_of)
@@ -246,11 +248,11 @@ def test_an_event_that_breaks_the_policy_is_passed_over_and_the_next_is_weighed(
     slurm = FakeSlurm("n1", "n2")
 
     async def main() -> None:
-        async with running(tmp_path, slurm, Brittle(brake=ROOMY.brake)) as controller:
+        async with running(tmp_path, slurm, Brittle(drain_limits=ROOMY.drain_limits)) as controller:
             await controller.tell("n1", fault="gpu_missing")
             await controller.tell("n2")
             await until(lambda: controller.status("n2") == "done")
-            assert controller.brain.state.cursor == 2
+            assert controller.reconciler.state.cursor == 2
 
     run(main)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.store.database import open_database
 from nodetriage.controller.store.store import Store
@@ -22,7 +22,7 @@ LIMIT_S = 60  # for an answer: how long one takes says more about the machine th
 
 
 def event(seq: int, *, boot: str = BOOT, fault: str = "gpu_lost", **more: Any) -> pb.Event:
-    given = {"kind": pb.EVENT_KIND_RAISED, "check": "gpu_lost", "part": "GPU-1", "severity": pb.SEVERITY_HIGH}
+    given = {"kind": pb.EVENT_KIND_RAISED, "check": "gpu_lost", "component": "GPU-1", "severity": pb.SEVERITY_CRITICAL}
     at = {"at_unix_us": 1_000_000 + seq % 1_000_000}
     return pb.Event(boot_id=boot, seq=seq, fault=fault, **{**at, **given, **more})
 
@@ -97,7 +97,7 @@ async def serving(
     """A store and a service on a port of its own: (service, store, target)."""
     store = Store(open_database(f"sqlite:///{folder / 'history.sqlite'}"))
     await store.open()
-    server = NodeHealthServer(store, Freshness(0.0), ServerSettings(listen, VERSION, **settings), *options)
+    server = NodeHealthServer(store, LastSeen(0.0), ServerSettings(listen, VERSION, **settings), *options)
     try:
         await server.start()
         try:

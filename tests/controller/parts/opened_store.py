@@ -14,7 +14,7 @@ BOOT = "11111111-1111-1111-1111-111111111111"
 
 
 def event(seq: int, *, boot: str = BOOT, fault: str = "gpu_lost", **more: Any) -> pb.Event:
-    given = {"kind": pb.EVENT_KIND_RAISED, "check": "gpu_lost", "part": "GPU-1", "severity": pb.SEVERITY_HIGH}
+    given = {"kind": pb.EVENT_KIND_RAISED, "check": "gpu_lost", "component": "GPU-1", "severity": pb.SEVERITY_CRITICAL}
     return pb.Event(boot_id=boot, seq=seq, at_unix_us=1_000_000 + seq % 1_000_000, fault=fault, **{**given, **more})
 
 

@@ -24,7 +24,7 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     version NODE VERSION                        of its agent, from now on
     restart            the controller is killed and started again
     nodes              print where every node stands
-    fleet              print the breaker, the fleet's incidents and what the brake holds
+    fleet              print the breaker, the fleet's incidents and what the drain limits hold
 
 PART may end in @WORD: the fault's evidence names that mount source.
 """
@@ -119,9 +119,9 @@ class Scenario:
             if node.drain and node.drain.held_why and not (old and old.drain and old.drain.held_why):
                 self.out.append(f"held {node.node}: {node.drain.held_why}")
 
-    def _event(self, verb: str, node: str, fault: str, part: str, severity: str = "high") -> None:
-        part, _, source = part.partition("@")
-        more = {"fault": fault, "part": part, "severity": Severity[severity.upper()]}
+    def _event(self, verb: str, node: str, fault: str, component: str, severity: str = "critical") -> None:
+        component, _, source = component.partition("@")
+        more = {"fault": fault, "component": component, "severity": Severity[severity.upper()]}
         check = CHECKS.get(fault.partition("_")[0], "check")
         self._say(node, KINDS[verb], check=check, place=f"mount source {source}" if source else "", **more)
 
@@ -212,7 +212,7 @@ class Scenario:
         for found in liveness.lost(self.state, seen.nodes):
             self.events += 1
             kind, boot = EventKind(found.kind), liveness.CONTROLLER_BOOT
-            severity = Severity.HIGH if found.fault == liveness.NODE_LOST else Severity.WARNING
+            severity = Severity.CRITICAL if found.fault == liveness.NODE_LOST else Severity.WARNING
             what = (liveness.CHECK, liveness.PART, found.fault, severity)
             self.take(NodeEvent(self.events, found.node, boot, self.events, self.now, kind, *what))
 

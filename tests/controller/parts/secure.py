@@ -15,10 +15,10 @@ import grpc
 from fleet_client import AgentStream, acked, batch, serving
 
 from nodetriage.controller.auth.certificate import Role
-from nodetriage.controller.auth.identity import Proof
+from nodetriage.controller.auth.identity import Authenticator
 from nodetriage.controller.auth.identity_settings import IdentitySettings
 from nodetriage.controller.auth.pki import Pki
-from nodetriage.controller.auth.tls import TlsProof
+from nodetriage.controller.auth.tls import TlsAuthenticator
 from nodetriage.controller.rpc.server import NodeHealthServer
 from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2_grpc
@@ -64,9 +64,9 @@ def _now() -> datetime.datetime:
 
 @asynccontextmanager
 async def secure_serving(
-    folder: Path, site: Site, proof: Proof | None = None, **settings: Any
+    folder: Path, site: Site, proof: Authenticator | None = None, **settings: Any
 ) -> AsyncIterator[tuple[NodeHealthServer, Store, str]]:
-    proof = proof or TlsProof(site.settings())
+    proof = proof or TlsAuthenticator(site.settings())
     async with serving(folder, "127.0.0.1:0", (proof,), **settings) as served:
         yield served
 

@@ -14,7 +14,7 @@ from nodetriage.checks.model import Severity
 from nodetriage.controller.engine import actions
 from nodetriage.controller.policy import transition
 from nodetriage.controller.policy.preconditions import Then, recheck
-from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, Told
+from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     Action,
@@ -32,10 +32,10 @@ from nodetriage.controller.scheduler import SchedulerError
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 FAULTS = (
-    ("gpu_off_bus", Severity.HIGH, "gpu_xid"),
-    ("gpu_remap_pending", Severity.LOW, "gpu_remap"),
-    ("ib_link_down", Severity.LOW, "ib_link"),
-    ("mount_hung", Severity.HIGH, "fs_mounts"),
+    ("gpu_off_bus", Severity.CRITICAL, "gpu_xid"),
+    ("gpu_remap_pending", Severity.MAJOR, "gpu_remap"),
+    ("ib_link_down", Severity.MAJOR, "ib_link"),
+    ("mount_hung", Severity.CRITICAL, "fs_mounts"),
     ("gpu_xid_warning", Severity.WARNING, "gpu_xid"),
 )
 
@@ -49,7 +49,7 @@ class Month:
         self.slurm = FakeSlurm(*self.names)
         self.state = FleetState()
         self.now = START
-        self.entries: list[Told | PolicyLoaded] = [PolicyLoaded(START, rules)]
+        self.entries: list[ReplayInput | PolicyLoaded] = [PolicyLoaded(START, rules)]
         self.decided: list[Decided] = []
         self._todo: list[Action] = []
         self._open: dict[str, tuple[str, Severity, str]] = {}
@@ -77,7 +77,7 @@ class Month:
     def _take(self, event: Event) -> None:
         step = transition.step(self.state, event, self.now, self.rules)
         if step.state is not self.state or step.actions or not isinstance(event, Tick):
-            self.entries.append(Told(self.now, (event,)))
+            self.entries.append(ReplayInput(self.now, (event,)))
         self.state = step.state
         self.decided += [Decided(self.now, action) for action in step.actions]
         self._todo += [a for a in step.actions if a.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW)]
@@ -109,7 +109,7 @@ class Month:
     def _event(self, name: str, kind: EventKind) -> NodeEvent:
         self._events += 1
         fault, severity, check = self._open[name]
-        about = {"check": check, "part": "p", "fault": fault, "severity": severity}
+        about = {"check": check, "component": "p", "fault": fault, "severity": severity}
         return NodeEvent(self._events, name, "boot", self._events, self.now, kind, **about)  # type: ignore[arg-type]
 
     async def _act(self) -> None:

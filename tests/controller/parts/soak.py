@@ -20,7 +20,7 @@ from nodetriage.controller.engine import actions, inputs
 from nodetriage.controller.policy import common_mode, transition
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.reason import parse_reason
-from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, Told
+from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.rules import Policy, Response, Rule
 from nodetriage.controller.policy.state import (
     Action,
@@ -70,20 +70,20 @@ class Upheaval:
     def history(self) -> History:
         return History(FleetState(), self._told())
 
-    def _told(self) -> Iterator[Told | PolicyLoaded]:
+    def _told(self) -> Iterator[ReplayInput | PolicyLoaded]:
         yield PolicyLoaded(START, RULES)
         view = inputs.View()
         for at, one in self._entries:
             if isinstance(one, inputs.ViewChange):
                 view = view.after(one)
-                yield Told(at, (view.seen(one.read_at),))
+                yield ReplayInput(at, (view.seen(one.read_at),))
             else:
-                yield Told(at, (one,))
+                yield ReplayInput(at, (one,))
 
     def run(self) -> "Upheaval":
         self._schedule()
         asyncio.run(self._run())
-        self._judge.sum_up(self.names[0], RULES.brake, self.state, self.now_s)
+        self._judge.sum_up(self.names[0], RULES.drain_limits, self.state, self.now_s)
         return self
 
     async def _run(self) -> None:
@@ -109,8 +109,8 @@ class Upheaval:
         for begin_s, end_s, name in recorded_faults(self.names, self.days, self.random):
             self._plan_fault(begin_s, end_s, name)
         end_s = self.days * DAY
-        for part, upheave in ((0.1, self._half_vanish), (0.24, self._file_server), (0.38, self._rollout)):
-            self.at(part * end_s, upheave)
+        for component, upheave in ((0.1, self._half_vanish), (0.24, self._file_server), (0.38, self._rollout)):
+            self.at(component * end_s, upheave)
         self.at(0.52 * end_s, self._restart_storm)
         for k in range(12):
             self._plan_flapping(0.6 * end_s + k * 2 * HOUR)
@@ -123,33 +123,36 @@ class Upheaval:
 
     def _plan_fault(self, begin_s: float, end_s: float, name: str) -> None:
         high = self.random.random() < 0.7
-        fault, severity = self.random.choice(OWN_HIGH if high else OWN_LOW), Severity.HIGH if high else Severity.LOW
-        part = f"part{next(self._seq)}"
+        fault, severity = (
+            self.random.choice(OWN_HIGH if high else OWN_LOW),
+            Severity.CRITICAL if high else Severity.MAJOR,
+        )
+        component = f"part{next(self._seq)}"
         end_s = max(end_s, begin_s + 600)
-        self.at(begin_s, lambda: self._break(name, part, fault, severity))
-        self.at(end_s, lambda: self._mend(name, part, fault, severity))
+        self.at(begin_s, lambda: self._break(name, component, fault, severity))
+        self.at(end_s, lambda: self._mend(name, component, fault, severity))
         self.at(end_s + HOUR, lambda: self._take(OperatorCommand("undrain", name, "olga")))
 
-    def _break(self, name: str, part: str, fault: str, severity: Severity) -> None:
-        self._judge.begins(name, part, fault, self.now_s)
-        self._say(name, EventKind.RAISED, part=part, fault=fault, severity=severity)
+    def _break(self, name: str, component: str, fault: str, severity: Severity) -> None:
+        self._judge.begins(name, component, fault, self.now_s)
+        self._say(name, EventKind.RAISED, component=component, fault=fault, severity=severity)
 
-    def _mend(self, name: str, part: str, fault: str, severity: Severity) -> None:
-        if severity is Severity.HIGH:
-            self._judge.ends(name, part, self.state, self.now_s)
-        self._judge.true.pop((name, part), None)
-        self._say(name, EventKind.CLEARED, part=part, fault=fault, severity=severity)
+    def _mend(self, name: str, component: str, fault: str, severity: Severity) -> None:
+        if severity is Severity.CRITICAL:
+            self._judge.ends(name, component, self.state, self.now_s)
+        self._judge.true.pop((name, component), None)
+        self._say(name, EventKind.CLEARED, component=component, fault=fault, severity=severity)
 
     def _plan_flapping(self, when_s: float) -> None:
         name = self.names[0]
-        about = (name, "flap", FLAPPING, Severity.HIGH)
+        about = (name, "flap", FLAPPING, Severity.CRITICAL)
         self.at(when_s, lambda: self._break(*about))
         self.at(when_s + 300, lambda: self._unflap(*about))
         self.at(when_s + 1000, lambda: self._take(Tick()))
 
-    def _unflap(self, name: str, part: str, fault: str, severity: Severity) -> None:
-        self._judge.true.pop((name, part), None)
-        self._say(name, EventKind.CLEARED, part=part, fault=fault, severity=severity)
+    def _unflap(self, name: str, component: str, fault: str, severity: Severity) -> None:
+        self._judge.true.pop((name, component), None)
+        self._say(name, EventKind.CLEARED, component=component, fault=fault, severity=severity)
 
     def _half_vanish(self) -> None:
         lost = tuple(self.random.sample(self.names, len(self.names) // 2))
@@ -167,7 +170,7 @@ class Upheaval:
         hit = self.random.sample(self.names[1:], int(len(self.names) * share))
         self.figures.upheaval_nodes += len(hit)
         begin_s = self.now_s
-        about = {"part": "shared", "fault": fault, "severity": Severity.HIGH}
+        about = {"component": "shared", "fault": fault, "severity": Severity.CRITICAL}
         for name in hit:
             told_s = begin_s + self.random.uniform(0, within_s)
             self.at(told_s, lambda n=name: self._say(n, EventKind.RAISED, **about, **more))  # type: ignore[misc]
@@ -175,9 +178,9 @@ class Upheaval:
 
     def _restart_storm(self) -> None:
         """Every agent starts anew and says again what it finds."""
-        for (name, part), fault in tuple(self._judge.true.items()):
-            severity = Severity.LOW if fault in OWN_LOW else Severity.HIGH
-            again = {"part": part, "fault": fault, "severity": severity}
+        for (name, component), fault in tuple(self._judge.true.items()):
+            severity = Severity.MAJOR if fault in OWN_LOW else Severity.CRITICAL
+            again = {"component": component, "fault": fault, "severity": severity}
             self.at(self.now_s + 1, lambda n=name, a=again: self._say(n, EventKind.REPEATED, **a))  # type: ignore[misc]
         for name in self.names:
             self._say(name, EventKind.STARTED)
@@ -239,9 +242,9 @@ class Upheaval:
             self._note_common()
 
     def _note_common(self) -> None:
-        for name, part in self._judge.true:
+        for name, component in self._judge.true:
             if (node := self.state.nodes.get(name)) is not None and common_mode.covering(self.state, node):
-                self._judge.common.add((name, part))
+                self._judge.common.add((name, component))
 
     async def _act(self) -> None:
         for _ in range(len(self._todo)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from soak_parts import WatchfulSlurm
 
 from nodetriage.controller.policy import common_mode
-from nodetriage.controller.policy.limits import Limits
+from nodetriage.controller.policy.limits import DrainLimits
 from nodetriage.controller.policy.reason import parse_reason
 from nodetriage.controller.policy.state import Action, FleetState, NodeState
 
@@ -20,7 +20,7 @@ class Figures:
     faults: int = 0  # of single nodes, high
     acted_on: int = 0
     in_common_mode: int = 0  # and so rightly left alone
-    ended_while_held: int = 0  # by brake or breaker
+    ended_while_held: int = 0  # by drain limits or breaker
     not_acted_on: int = 0
     worst_minutes_to_drain: float = 0.0
     drains: int = 0
@@ -50,21 +50,21 @@ class Judge:
         self._drained: dict[tuple[str, str], float] = {}  # when the first drain of ours met the fault
         self._ours: list[float] = []  # when each drain of ours of the last hour was made
 
-    def begins(self, name: str, part: str, fault: str, now_s: float) -> None:
-        self.true[name, part] = fault
-        self._begun[name, part] = now_s
+    def begins(self, name: str, component: str, fault: str, now_s: float) -> None:
+        self.true[name, component] = fault
+        self._begun[name, component] = now_s
         if self.slurm.views[name].draining:
-            self._drained[name, part] = now_s
+            self._drained[name, component] = now_s
 
-    def ends(self, name: str, part: str, state: FleetState, now_s: float) -> None:
+    def ends(self, name: str, component: str, state: FleetState, now_s: float) -> None:
         """A high fault ends, or the month does: was it acted on?"""
-        own, begin_s = self.figures, self._begun[name, part]
+        own, begin_s = self.figures, self._begun[name, component]
         own.faults += 1
-        if self.slurm.views[name].draining or (name, part) in self._drained:
+        if self.slurm.views[name].draining or (name, component) in self._drained:
             own.acted_on += 1
-            waited_s = self._drained.get((name, part), begin_s) - begin_s
+            waited_s = self._drained.get((name, component), begin_s) - begin_s
             own.worst_minutes_to_drain = max(own.worst_minutes_to_drain, round(waited_s / 60, 1))
-        elif (name, part) in self.common or common_mode.covering(state, state.nodes[name]):
+        elif (name, component) in self.common or common_mode.covering(state, state.nodes[name]):
             own.in_common_mode += 1
         elif _held(name, state) or now_s - begin_s < 900:
             own.ended_while_held += 1
@@ -91,18 +91,18 @@ class Judge:
             own.healthy_drains += 1
             own.broken_rules.append(f"{name} drained for {action.fault} although nothing was wrong with it")
 
-    def sum_up(self, flapping: str, limits: Limits, state: FleetState, now_s: float) -> None:
+    def sum_up(self, flapping: str, limits: DrainLimits, state: FleetState, now_s: float) -> None:
         own = self.figures
-        for (name, part), fault in self.true.items():
+        for (name, component), fault in self.true.items():
             if fault in OWN_HIGH:
-                self.ends(name, part, state, now_s)
+                self.ends(name, component, state, now_s)
         own.requeues = sum(self.slurm.requeued.values())
         own.requeued_twice = sum(n > 1 for n in self.slurm.requeued.values())
         own.operator_drains_touched = len(self.slurm.touched)
         own.broken_rules += self.slurm.touched
         own.flapping_is_lemon = _is_lemon(flapping, state)
         if own.most_drains_in_an_hour > limits.max_drains_per_hour or own.most_drained_at_once > limits.max_nodes:
-            own.broken_rules.append("more drains than the brake allows")
+            own.broken_rules.append("more drains than the drain limits allow")
         if own.upheaval_drains:
             own.broken_rules.append("nodes were drained for what was no fault of theirs")
         if own.requeued_twice:

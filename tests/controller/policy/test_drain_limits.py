@@ -1,4 +1,4 @@
-"""The brake: how many drains go through, which ones first, and that the rest waits."""
+"""Drain limits: how many drains go through, which ones first, and that the rest waits."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import drain_limits
-from nodetriage.controller.policy.rules import Limits, Policy
+from nodetriage.controller.policy.rules import DrainLimits, Policy
 from nodetriage.controller.policy.state import DrainFact, DrainStatus, FleetState, NodeFacts, NodeState, Step
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
-NO_LIMIT = Limits(1000, 1000, 100, 1000, 100)
+NO_LIMIT = DrainLimits(1000, 1000, 100, 1000, 100)
 
 
 def waiting(
     name: str,
-    severity: Severity = Severity.HIGH,
+    severity: Severity = Severity.CRITICAL,
     at_s: int = 0,
     partitions: tuple[str, ...] = ("main",),
     status: DrainStatus = DrainStatus.WANTED,
@@ -34,10 +34,10 @@ def fleet(*nodes: NodeFacts, size: int = 100, **more: int) -> FleetState:
     return FleetState(nodes={n.node: n for n in nodes}, sizes={"": size, "main": size, **more})
 
 
-def released(state: FleetState, limits: Limits, now: datetime = NOW) -> Step:
-    turn = Turn(state, now)
-    drain_limits.release(turn, Policy(brake=limits))
-    return turn.step()
+def released(state: FleetState, limits: DrainLimits, now: datetime = NOW) -> Step:
+    work = UnitOfWork(state, now)
+    drain_limits.release(work, Policy(drain_limits=limits))
+    return work.step()
 
 
 def names(step: Step) -> list[str]:
@@ -51,16 +51,16 @@ def why(step: Step, name: str) -> str:
 
 
 def test_the_worst_goes_first_and_of_equals_the_oldest() -> None:
-    state = fleet(waiting("a", Severity.LOW, 0), waiting("b", at_s=9), waiting("c", at_s=3))
+    state = fleet(waiting("a", Severity.MAJOR, 0), waiting("b", at_s=9), waiting("c", at_s=3))
     assert names(released(state, NO_LIMIT)) == ["c", "b", "a"]
-    held = released(state, Limits(max_drains_per_hour=1, max_percent=100, partition_max_percent=100))
+    held = released(state, DrainLimits(max_drains_per_hour=1, max_percent=100, partition_max_percent=100))
     assert names(held) == ["c"]
     assert [n.node for n in drain_limits.held(held.state)] == ["b", "a"]
     assert why(held, "a") == "1 drains an hour"
 
 
 def test_an_hour_later_there_is_room_again() -> None:
-    limits = Limits(max_drains_per_hour=1, max_percent=100, partition_max_percent=100)
+    limits = DrainLimits(max_drains_per_hour=1, max_percent=100, partition_max_percent=100)
     first = released(fleet(waiting("a"), waiting("b")), limits)
     assert names(released(first.state, limits, NOW + timedelta(minutes=59, seconds=59))) == []
     assert names(released(first.state, limits, NOW + timedelta(hours=1))) == ["b"]
@@ -68,19 +68,19 @@ def test_an_hour_later_there_is_room_again() -> None:
 
 def test_a_percentage_rounds_down_but_always_allows_one() -> None:
     three = tuple(waiting(x) for x in "abc")
-    assert len(names(released(fleet(*three, size=59), Limits(max_percent=5, partition_max_percent=100)))) == 2
-    step = released(fleet(*three, size=3), Limits(max_percent=5, partition_max_percent=100))
+    assert len(names(released(fleet(*three, size=59), DrainLimits(max_percent=5, partition_max_percent=100)))) == 2
+    step = released(fleet(*three, size=3), DrainLimits(max_percent=5, partition_max_percent=100))
     assert len(names(step)) == 1
     assert why(step, "b") == "5 % of the fleet (1 of 3 nodes) at once"
 
 
 def test_nothing_goes_through_a_limit_of_zero() -> None:
-    for limits in (Limits(max_nodes=0), Limits(max_percent=0), Limits(max_drains_per_hour=0)):
+    for limits in (DrainLimits(max_nodes=0), DrainLimits(max_percent=0), DrainLimits(max_drains_per_hour=0)):
         assert names(released(fleet(waiting("a")), limits)) == []
 
 
 def test_a_partition_has_its_own_limit_and_the_others_go_on() -> None:
-    limits = Limits(100, 100, 100, partition_max_nodes=1, partition_max_percent=100)
+    limits = DrainLimits(100, 100, 100, partition_max_nodes=1, partition_max_percent=100)
     state = fleet(
         waiting("a"),
         waiting("b"),
@@ -94,7 +94,7 @@ def test_a_partition_has_its_own_limit_and_the_others_go_on() -> None:
 
 
 def test_nodes_that_others_drained_do_not_count() -> None:
-    limits = Limits(max_nodes=1, max_percent=100, partition_max_percent=100)
+    limits = DrainLimits(max_nodes=1, max_percent=100, partition_max_percent=100)
     theirs = waiting("a", status=DrainStatus.DONE, theirs=True)
     assert names(released(fleet(theirs, waiting("b")), limits)) == ["b"]
     ours = waiting("a", status=DrainStatus.DONE)
@@ -102,7 +102,7 @@ def test_nodes_that_others_drained_do_not_count() -> None:
 
 
 def test_a_hold_that_does_not_change_is_not_written_again() -> None:
-    limits = Limits(max_nodes=0)
+    limits = DrainLimits(max_nodes=0)
     once = released(fleet(waiting("a")), limits).state
     assert released(once, limits).state is once
 
@@ -122,7 +122,7 @@ def test_every_limit_holds_and_nothing_is_lost(
     wanted: list[tuple[Severity, int]], per_hour: int, max_nodes: int, percent: int
 ) -> None:
     state = fleet(*(waiting(f"n{i}", *w) for i, w in enumerate(wanted)), size=40)
-    step = released(state, Limits(per_hour, max_nodes, percent, 1000, 100))
+    step = released(state, DrainLimits(per_hour, max_nodes, percent, 1000, 100))
     share = max(1, 40 * percent // 100) if percent else 0
     assert len(step.actions) == min(len(wanted), per_hour, max_nodes, share)
     assert len(step.actions) + len(drain_limits.held(step.state)) == len(wanted)

@@ -11,7 +11,7 @@ from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.engine.poller import merged
 from nodetriage.controller.policy import liveness, transition
-from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, Lemons, Limits
+from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, DrainLimits, Lemons
 from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     ActionKind,
@@ -52,7 +52,7 @@ class Fleet:
 
     def tell(self, node: str, fault: str, kind: EventKind = EventKind.RAISED, after_s: float = 0) -> Step:
         self.events += 1
-        what = ("c", "p", fault, Severity.HIGH)
+        what = ("c", "p", fault, Severity.CRITICAL)
         return self.take(NodeEvent(self.events, node, "b", self.events, self.now, kind, *what), after_s)
 
     def tell_all(self, nodes: Sequence[str], fault: str, kind: EventKind = EventKind.RAISED) -> list[str]:
@@ -62,11 +62,11 @@ class Fleet:
 
 
 ALONE = CommonMode(enabled=False)
-ROOMY = Limits(10_000, 10_000, 100, 10_000, 100)
+ROOMY = DrainLimits(10_000, 10_000, 100, 10_000, 100)
 
 
 def test_the_breaker_opens_at_the_limit_and_not_below() -> None:
-    fleet = Fleet(Policy(brake=ROOMY, common_mode=ALONE, breaker=BreakerLimits(max_failing_percent=20)), 50)
+    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=BreakerLimits(max_failing_percent=20)), 50)
     assert len(fleet.tell_all(fleet.names[:9], "gpu_off_bus")) == 9
     assert not fleet.state.breaker.is_open
     assert fleet.tell_all(fleet.names[9:20], "gpu_off_bus") == []
@@ -74,7 +74,7 @@ def test_the_breaker_opens_at_the_limit_and_not_below() -> None:
 
 
 def test_what_fails_over_a_longer_time_than_the_window_does_not_open_it() -> None:
-    fleet = Fleet(Policy(brake=ROOMY, common_mode=ALONE, breaker=BreakerLimits(window_s=600)), 50)
+    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=BreakerLimits(window_s=600)), 50)
     for name in fleet.names:
         fleet.tell(name, "gpu_off_bus", after_s=70)
     assert not fleet.state.breaker.is_open
@@ -82,7 +82,7 @@ def test_what_fails_over_a_longer_time_than_the_window_does_not_open_it() -> Non
 
 def test_an_absolute_bound_holds_where_the_percentage_would_allow_more() -> None:
     limits = BreakerLimits(max_failing_nodes=6, max_failing_percent=100)
-    fleet = Fleet(Policy(brake=ROOMY, common_mode=ALONE, breaker=limits), 50)
+    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=limits), 50)
     fleet.tell_all(fleet.names[:6], "gpu_off_bus")
     assert fleet.state.breaker.is_open
 
@@ -127,7 +127,7 @@ def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None
 
 
 def test_one_fault_on_enough_nodes_is_one_incident_and_a_fault_that_only_warns_is_none() -> None:
-    fleet = Fleet(Policy(brake=ROOMY), 1000)
+    fleet = Fleet(Policy(drain_limits=ROOMY), 1000)
     assert len(fleet.tell_all(fleet.names[:9], "gpu_off_bus")) == 9
     assert fleet.tell_all(fleet.names[9:40], "gpu_off_bus") == []
     (incident,) = fleet.state.fleet_incidents
@@ -146,13 +146,13 @@ def test_warnings_on_many_nodes_are_no_incident() -> None:
 
 
 def test_a_fault_that_hits_one_node_a_day_is_never_common() -> None:
-    fleet = Fleet(Policy(brake=ROOMY), 50)
+    fleet = Fleet(Policy(drain_limits=ROOMY), 50)
     drained = [fleet.tell(n, "gpu_off_bus", after_s=86400).actions[-1].kind for n in fleet.names]
     assert set(drained) == {ActionKind.DRAIN}
 
 
 def test_a_narrow_incident_grows_to_the_fleets_under_its_own_id() -> None:
-    fleet = Fleet(Policy(brake=ROOMY), 40)
+    fleet = Fleet(Policy(drain_limits=ROOMY), 40)
     shared = dict.fromkeys(fleet.names[:8], ("switch leaf1",))
     fleet.take(SchedulerSeen(fleet.now, fleet.views, (), shared), after_s=1)
     fleet.tell_all(fleet.names[:3], "ib_link_down")
@@ -207,7 +207,7 @@ def test_a_node_that_slurm_lost_is_found_again_and_an_operators_down_is_no_loss(
     lost = {**fleet.views, "n0": NodeView("n0", "down", reason="Not responding")}
     (raised,) = liveness.lost(fleet.state, lost)
     fleet.events += 1
-    what = (liveness.CHECK, liveness.PART, raised.fault, Severity.HIGH)
+    what = (liveness.CHECK, liveness.PART, raised.fault, Severity.CRITICAL)
     fleet.take(NodeEvent(fleet.events, "n0", liveness.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
     assert liveness.lost(fleet.state, lost) == ()
     ours = NodeView("n0", "down", frozenset({"drain"}), "nodetriage: node_lost node [incident x-1]", "root")
@@ -219,7 +219,7 @@ def test_a_node_that_slurm_lost_is_found_again_and_an_operators_down_is_no_loss(
 def test_a_new_boot_ends_what_the_agent_found_and_not_what_the_controller_saw() -> None:
     fleet = Fleet(Policy(), 3)
     fleet.tell("n0", "gpu_xid_warning")
-    what = (liveness.CHECK, liveness.PART, "node_lost", Severity.HIGH)
+    what = (liveness.CHECK, liveness.PART, "node_lost", Severity.CRITICAL)
     fleet.take(NodeEvent(90, "n0", liveness.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))
     fleet.take(NodeEvent(91, "n0", "next", 1, fleet.now, EventKind.STARTED))
     assert [f.fault for f in fleet.state.nodes["n0"].open_findings] == ["node_lost"]

@@ -16,11 +16,11 @@ from simulated import START, Month
 from sqlalchemy import Connection, Engine, create_engine, select
 
 from nodetriage.controller.engine import inputs
-from nodetriage.controller.engine.reconciler import Brain
+from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.policy import replay
-from nodetriage.controller.policy.limits import Limits
-from nodetriage.controller.policy.replay import PolicyLoaded, Told
-from nodetriage.controller.policy.rules import Authority, Policy, Response
+from nodetriage.controller.policy.limits import DrainLimits
+from nodetriage.controller.policy.replay import PolicyLoaded, ReplayInput
+from nodetriage.controller.policy.rules import Mode, Policy, Response
 from nodetriage.controller.policy.state import ActionKind, FleetState, NodeEvent, SchedulerSeen
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.store import schema, state_store
@@ -29,7 +29,7 @@ from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
-RULES = Policy(brake=Limits(max_drains_per_hour=2, max_percent=20, partition_max_percent=20))
+RULES = Policy(drain_limits=DrainLimits(max_drains_per_hour=2, max_percent=20, partition_max_percent=20))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_the_same_policy_over_a_month_comes_to_exactly_the_actions_taken(month: 
 
 def test_a_stricter_brake_drains_less_and_holds_more(week: Month) -> None:
     then = replay.run(week.history).counts()
-    strict = replace(RULES, brake=Limits(max_drains_per_hour=1, max_nodes=1))
+    strict = replace(RULES, drain_limits=DrainLimits(max_drains_per_hour=1, max_nodes=1))
     other = replay.run(week.history, strict).counts()
 
     assert other["drains"] < then["drains"]
@@ -66,14 +66,14 @@ def test_a_stricter_brake_drains_less_and_holds_more(week: Month) -> None:
 
 
 def test_a_policy_that_only_observes_does_nothing_and_says_what_it_would(week: Month) -> None:
-    other = replay.run(week.history, replace(RULES, authority=Authority.OBSERVE))
+    other = replay.run(week.history, replace(RULES, mode=Mode.OBSERVE))
 
     assert [other.counts()[n] for n in ("drains", "requeues", "undrains", "drained_node_hours")] == [0, 0, 0, 0]
     assert other.counts()["shadow"] > 10
 
 
 def test_a_policy_that_records_only_low_faults_keeps_their_nodes_at_work(week: Month) -> None:
-    milder = replace(RULES, severity={**RULES.severity, "low": Response.RECORD})
+    milder = replace(RULES, severity={**RULES.severity, "major": Response.RECORD})
     drained = {d.action.fault for d in replay.run(week.history, milder).of(ActionKind.DRAIN)}
 
     assert drained
@@ -100,7 +100,7 @@ def test_what_the_database_keeps_is_enough_for_that(engine: Engine) -> None:
     """All but agents' events, which have their own table, on both databases."""
     month = Month(RULES, nodes=12, seed=3).run(days=3)
     recorder = inputs.Recorder()
-    told = [e for e in month.entries if isinstance(e, Told) and not isinstance(e.events[0], NodeEvent)]
+    told = [e for e in month.entries if isinstance(e, ReplayInput) and not isinstance(e.events[0], NodeEvent)]
     with engine.begin() as connection:
         inputs.add(connection, [inputs.snapshot_row(FleetState(), START), inputs.policy_row(RULES, START)])
         for entry in told:
@@ -134,7 +134,7 @@ def test_of_the_scheduler_only_changes_are_kept_and_the_view_comes_back_whole() 
     with engine.connect() as connection:
         kept = list(inputs.history(connection, START).entries)
 
-    assert [entry.events[0] for entry in kept if isinstance(entry, Told)] == [views[0], views[2]]
+    assert [entry.events[0] for entry in kept if isinstance(entry, ReplayInput)] == [views[0], views[2]]
 
 
 VIEWS = st.dictionaries(
@@ -203,14 +203,16 @@ def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_
     async def main() -> None:
         store = WatchedStore(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
         await store.open()
-        brain = Brain(store, slurm, replace(RULES, brake=Limits(100, 100, 100, 100, 100)), tick_s=0.02, scan_s=0.05)
-        task = asyncio.create_task(brain.run())
-        await tell(store, brain, "n1", "b1", 1)
-        await until(lambda: "undone" not in open_drains(brain, 1))
-        await tell(store, brain, "n1", "b2", 1, "AGENT_STARTED")
-        brain.set_policy(Policy(brake=Limits(50, 100, 100, 100, 100)))
-        await tell(store, brain, "n2", "b1", 1)
-        await until(lambda: "undone" not in open_drains(brain, 2))
+        reconciler = Reconciler(
+            store, slurm, replace(RULES, drain_limits=DrainLimits(100, 100, 100, 100, 100)), tick_s=0.02, scan_s=0.05
+        )
+        task = asyncio.create_task(reconciler.run())
+        await tell(store, reconciler, "n1", "b1", 1)
+        await until(lambda: "undone" not in open_drains(reconciler, 1))
+        await tell(store, reconciler, "n1", "b2", 1, "AGENT_STARTED")
+        reconciler.set_policy(Policy(drain_limits=DrainLimits(50, 100, 100, 100, 100)))
+        await tell(store, reconciler, "n2", "b1", 1)
+        await until(lambda: "undone" not in open_drains(reconciler, 2))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         # The step that was on its way to the disk when the brain ended is stored all the same: before this one.
@@ -230,18 +232,18 @@ def decided(connection: Connection) -> list[tuple[int, str]]:
     return [(us, name) for us, name in connection.execute(select(a.decided_us, a.id).order_by(a.decided_us, a.id))]
 
 
-def open_drains(brain: Brain, nodes: int) -> list[str]:
-    drains = [n.drain for n in brain.state.nodes.values() if n.drain]
+def open_drains(reconciler: Reconciler, nodes: int) -> list[str]:
+    drains = [n.drain for n in reconciler.state.nodes.values() if n.drain]
     return ["done" if d.done_at else "undone" for d in drains] + ["undone"] * (nodes - len(drains))
 
 
-async def tell(store: Store, brain: Brain, node: str, boot: str, seq: int, kind: str = "RAISED") -> None:
+async def tell(store: Store, reconciler: Reconciler, node: str, boot: str, seq: int, kind: str = "RAISED") -> None:
     await store.record_hello(Hello(node, boot, "1.0", "h100"), at_us=1)
-    event = pb.Event(boot_id=boot, seq=seq, at_unix_us=1, check="gpu_xid", part="GPU-1", fault="gpu_off_bus")
+    event = pb.Event(boot_id=boot, seq=seq, at_unix_us=1, check="gpu_xid", component="GPU-1", fault="gpu_off_bus")
     event.kind = pb.EventKind.Value(f"EVENT_KIND_{kind}")
-    event.severity = pb.SEVERITY_HIGH
+    event.severity = pb.SEVERITY_CRITICAL
     await store.record(node, [event], received_us=2)
-    brain.notify()
+    reconciler.notify()
 
 
 async def until(condition: object) -> None:

@@ -20,13 +20,13 @@ def test_the_transcript_comes_out_as_written(path: Path, request: pytest.Fixture
 
 def test_there_is_a_transcript_for_each_story_that_the_policy_must_tell() -> None:
     stories = {
-        "high_with_two_jobs",
-        "low_then_the_job_ends",
-        "low_becomes_high",
+        "critical_with_two_jobs",
+        "major_then_the_job_ends",
+        "major_becomes_critical",
         "two_nodes_of_one_job",
         "operator_drained_first",
         "operator_resumes",
-        "brake_holds_and_releases",
+        "drain_limits_hold_and_release",
         "flapping",
         "controller_restarts",
         "scheduler_down",

@@ -14,7 +14,7 @@ def test_in_a_week_of_upheavals_the_sick_are_drained_and_nobody_else_is(seed: in
     assert own.broken_rules == []
     assert own.not_acted_on == own.upheaval_drains == own.healthy_drains == 0
     assert own.operator_drains_touched == own.requeued_twice == 0
-    assert own.most_drains_in_an_hour <= RULES.brake.max_drains_per_hour
+    assert own.most_drains_in_an_hour <= RULES.drain_limits.max_drains_per_hour
     # All of it took place.
     assert own.acted_on > 0
     assert own.kills > 40

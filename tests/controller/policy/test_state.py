@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from nodetriage.controller.policy.state import NEXT, FleetState, IllegalTransition, NodeFacts, NodeState
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ALLOWED = {
@@ -26,17 +26,17 @@ PAIRS = list(itertools.product(NodeState, NodeState))
 
 @pytest.mark.parametrize(("before", "after"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
 def test_a_node_moves_only_as_the_specification_allows(before: NodeState, after: NodeState) -> None:
-    turn = Turn(FleetState(), NOW)
+    work = UnitOfWork(FleetState(), NOW)
     node = NodeFacts("n1", before, NOW)
     if (before, after) in ALLOWED:
-        moved = turn.move(node, after, cause="because", actor="olga")
+        moved = work.move(node, after, cause="because", actor="olga")
         assert moved.state is after
-        (told,) = turn.step().transitions
+        (told,) = work.step().transitions
         assert (told.before, told.after, told.cause, told.actor, told.at) == (before, after, "because", "olga", NOW)
     else:
         with pytest.raises(IllegalTransition, match=f"n1: {before} -> {after}"):
-            turn.move(node, after, cause="because")
-        assert turn.step().transitions == ()
+            work.move(node, after, cause="because")
+        assert work.step().transitions == ()
 
 
 def test_retired_is_final_and_every_other_state_has_a_way_on() -> None:
@@ -45,14 +45,14 @@ def test_retired_is_final_and_every_other_state_has_a_way_on() -> None:
 
 
 def test_a_path_is_logged_step_by_step() -> None:
-    turn = Turn(FleetState(), NOW)
-    turn.move(NodeFacts("n1", NodeState.HEALTHY, NOW), NodeState.SUSPECT, NodeState.DRAINED, cause="high")
-    assert [(t.before, t.after) for t in turn.step().transitions] == [("Healthy", "Suspect"), ("Suspect", "Drained")]
+    work = UnitOfWork(FleetState(), NOW)
+    work.move(NodeFacts("n1", NodeState.HEALTHY, NOW), NodeState.SUSPECT, NodeState.DRAINED, cause="critical")
+    assert [(t.before, t.after) for t in work.step().transitions] == [("Healthy", "Suspect"), ("Suspect", "Drained")]
 
 
 def test_working_out_a_turn_leaves_the_state_it_began_with_alone() -> None:
     before = FleetState(nodes={"n1": NodeFacts("n1", NodeState.HEALTHY, NOW)})
-    turn = Turn(before, NOW)
-    turn.move(before.nodes["n1"], NodeState.SUSPECT, cause="x")
+    work = UnitOfWork(before, NOW)
+    work.move(before.nodes["n1"], NodeState.SUSPECT, cause="x")
     assert before.nodes["n1"].state is NodeState.HEALTHY
-    assert turn.step().state.nodes["n1"].state is NodeState.SUSPECT
+    assert work.step().state.nodes["n1"].state is NodeState.SUSPECT

@@ -15,7 +15,7 @@ from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.policy import common_mode, transition, unit_of_work
 from nodetriage.controller.policy.limits import BreakerLimits, CommonMode
-from nodetriage.controller.policy.rules import Authority, Limits, Policy, Response, Rule, load_policy, shipped_policy
+from nodetriage.controller.policy.rules import DrainLimits, Mode, Policy, Response, Rule, load_policy, shipped_policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -37,12 +37,12 @@ from nodetriage.controller.scheduler import JobView, NodeView
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NODES = ("n1", "n2", "n3", "n4")
-FAULTS = {"gpu_off_bus": Severity.HIGH, "gpu_remap_pending": Severity.LOW, "gpu_xid_warning": Severity.WARNING}
+FAULTS = {"gpu_off_bus": Severity.CRITICAL, "gpu_remap_pending": Severity.MAJOR, "gpu_xid_warning": Severity.WARNING}
 
 
 def told(event_id: int, node: str = "n1", kind: EventKind = EventKind.RAISED, **more: Any) -> NodeEvent:
-    given = {"boot_id": "b", "seq": event_id, "at": NOW, "check": "c", "part": "p", "fault": "gpu_off_bus"}
-    return NodeEvent(id=event_id, node=node, kind=kind, **{"severity": Severity.HIGH, **given, **more})
+    given = {"boot_id": "b", "seq": event_id, "at": NOW, "check": "c", "component": "p", "fault": "gpu_off_bus"}
+    return NodeEvent(id=event_id, node=node, kind=kind, **{"severity": Severity.CRITICAL, **given, **more})
 
 
 def test_the_shipped_policy_is_what_the_code_has_by_default() -> None:
@@ -52,8 +52,8 @@ def test_the_shipped_policy_is_what_the_code_has_by_default() -> None:
 @pytest.mark.parametrize(
     ("severity", "response"),
     [
-        (Severity.HIGH, Response.DRAIN_AND_REQUEUE),
-        (Severity.LOW, Response.DRAIN_AFTER_JOB),
+        (Severity.CRITICAL, Response.DRAIN_AND_REQUEUE),
+        (Severity.MAJOR, Response.DRAIN_AFTER_JOB),
         (Severity.WARNING, Response.RECORD),
         (Severity.INFO, Response.RECORD),
     ],
@@ -66,28 +66,28 @@ def test_the_rule_that_says_most_decides_and_of_equals_the_later() -> None:
     rules = (
         Rule(Response.SHADOW, fault="gpu_off_bus"),
         Rule(Response.DRAIN_AFTER_JOB, fault="gpu_off_bus", partition="debug"),
-        Rule(Response.RECORD, fault="gpu_off_bus", severity=Severity.LOW),
+        Rule(Response.RECORD, fault="gpu_off_bus", severity=Severity.MAJOR),
         Rule(Response.DRAIN_AND_REQUEUE, fault="gpu_off_bus"),
     )
     chosen = Policy(rule=rules).rule_for
-    assert chosen("gpu_off_bus", Severity.HIGH, ("main",), "").action is Response.DRAIN_AND_REQUEUE
-    assert chosen("gpu_off_bus", Severity.HIGH, ("main", "debug"), "").action is Response.DRAIN_AFTER_JOB
-    assert chosen("gpu_off_bus", Severity.LOW, ("main",), "").action is Response.RECORD
-    assert chosen("mount_hung", Severity.LOW, ("main",), "").action is Response.DRAIN_AFTER_JOB
+    assert chosen("gpu_off_bus", Severity.CRITICAL, ("main",), "").action is Response.DRAIN_AND_REQUEUE
+    assert chosen("gpu_off_bus", Severity.CRITICAL, ("main", "debug"), "").action is Response.DRAIN_AFTER_JOB
+    assert chosen("gpu_off_bus", Severity.MAJOR, ("main",), "").action is Response.RECORD
+    assert chosen("mount_hung", Severity.MAJOR, ("main",), "").action is Response.DRAIN_AFTER_JOB
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("autority = 'act'", "autority: unknown key"),
-        ("authority = 'full'", "authority: expected one of"),
+        ("mode = 'full'", "mode: expected one of"),
         ("[severity]\nhi = 'record'", "unknown hi"),
         ("[severity]\nhigh = 'reboot'", "severity.high: expected one of"),
         ("[[rule]]\nfault = 'gpu_on_fire'\naction = 'record'", "no such fault: gpu_on_fire"),
         ("[[rule]]\nfault = 'mount_hung'", "missing key: action"),
         ("[[rule]]\naction = 'record'\nconfirm = 0", "confirm of at least 1"),
-        ("[brake]\nmax_percent = 101", "percentages from 0 to 100"),
-        ("[brake]\nmax_nodes = true", "max_nodes: expected a whole number"),
+        ("[drain_limits]\nmax_percent = 101", "percentages from 0 to 100"),
+        ("[drain_limits]\nmax_nodes = true", "max_nodes: expected a whole number"),
     ],
 )
 def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, complaint: str) -> None:
@@ -102,11 +102,11 @@ def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, compla
 
 def test_a_policy_file_needs_only_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
-    path.write_text("[severity]\nlow = 'record'\n[brake]\nmax_nodes = 3\n")
+    path.write_text("[severity]\nmajor = 'record'\n[drain_limits]\nmax_nodes = 3\n")
     loaded = load_policy(path)
-    assert loaded.severity == {**Policy().severity, "low": Response.RECORD}
-    assert loaded.brake == Limits(max_nodes=3)
-    assert replace(loaded, severity=Policy().severity, brake=Limits()) == Policy()
+    assert loaded.severity == {**Policy().severity, "major": Response.RECORD}
+    assert loaded.drain_limits == DrainLimits(max_nodes=3)
+    assert replace(loaded, severity=Policy().severity, drain_limits=DrainLimits()) == Policy()
 
 
 def test_an_older_event_that_arrives_after_a_newer_one_changes_nothing() -> None:
@@ -168,8 +168,8 @@ class Run:
 
     def check(self, actions: tuple[Action, ...]) -> None:
         out = [n for n in self.state.nodes.values() if n.drain and not n.drain.theirs and n.drain.status != "wanted"]
-        assert len(out) <= max(self.rules.brake.max_nodes, 0)
-        assert len(self.state.admitted) <= self.rules.brake.max_drains_per_hour
+        assert len(out) <= max(self.rules.drain_limits.max_nodes, 0)
+        assert len(self.state.admitted) <= self.rules.drain_limits.max_drains_per_hour
         for action in actions:
             if action.kind is ActionKind.UNDRAIN:
                 drain = self.state.nodes[action.node].drain
@@ -178,7 +178,7 @@ class Run:
         for node in self.state.nodes.values():
             worst = max((f.severity for f in node.open_findings), default=Severity.INFO)
             excused = node.maintenance is not None or common_mode.covering(self.state, node)
-            if worst is Severity.HIGH and self.rules.authority is Authority.ACT and not excused:
+            if worst is Severity.CRITICAL and self.rules.mode is Mode.ENFORCE and not excused:
                 assert node.drain is not None, "a high fault is never forgotten"
         assert self.state.showing == unit_of_work.showing(self.state.nodes.values()), "the index is nothing but a view"
 
@@ -271,17 +271,17 @@ DO: dict[str, Callable[[Run, Any], None]] = {
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(MOVES, max_size=40), st.integers(0, 4), st.integers(0, 6), st.sampled_from(Authority))
+@given(st.lists(MOVES, max_size=40), st.integers(0, 4), st.integers(0, 6), st.sampled_from(Mode))
 def test_whatever_happens_the_brake_holds_and_each_run_of_a_job_is_requeued_once(
-    moves: list[tuple[str, Any]], max_nodes: int, per_hour: int, authority: Authority
+    moves: list[tuple[str, Any]], max_nodes: int, per_hour: int, mode: Mode
 ) -> None:
-    limits = Limits(per_hour, max_nodes, 100, 100, 100)
+    limits = DrainLimits(per_hour, max_nodes, 100, 100, 100)
     touchy = BreakerLimits(least_nodes=3, max_scheduler_errors=3, max_actions=6)
-    run = Run(Policy(authority=authority, brake=limits, breaker=touchy, common_mode=CommonMode(shared_min_nodes=2)))
+    run = Run(Policy(mode=mode, drain_limits=limits, breaker=touchy, common_mode=CommonMode(shared_min_nodes=2)))
     for verb, what in moves:
         DO[verb](run, what)
-    deeds = Counter(a.id for a in run.asked if a.kind in (ActionKind.DRAIN, ActionKind.REQUEUE, ActionKind.UNDRAIN))
-    assert all(count == 1 for count in deeds.values())
-    if authority is not Authority.ACT:
-        assert not deeds
+    actions = Counter(a.id for a in run.asked if a.kind in (ActionKind.DRAIN, ActionKind.REQUEUE, ActionKind.UNDRAIN))
+    assert all(count == 1 for count in actions.values())
+    if mode is not Mode.ENFORCE:
+        assert not actions
     assert all(t.after is not NodeState.RETIRED for t in run.moved)

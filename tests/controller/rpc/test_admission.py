@@ -90,7 +90,7 @@ def test_a_message_over_the_size_limit_ends_only_its_own_stream(tmp_path: Path) 
         async with serving(tmp_path, admission=limits) as (_, _, to), agent(to) as large, agent(to) as small:
             await large.hello("n1")
             await small.hello("n2")
-            await large.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, part="x" * 8192)])))
+            await large.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, component="x" * 8192)])))
             assert (await large.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
             await small.send(batch(1))
             assert acked(await small.next()) == [(BOOT, 1, 1)]

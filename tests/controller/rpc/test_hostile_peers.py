@@ -60,8 +60,8 @@ def say(*data: bytes) -> Callable[[Guarded], str]:
     def attack(controller: Guarded) -> str:
         with plain_socket(controller.target) as connection:
             peer = name_of(connection)
-            for part in data:
-                connection.sendall(part)
+            for component in data:
+                connection.sendall(component)
             assert is_closed(connection)
         return peer
 
@@ -145,7 +145,7 @@ async def bad_agent(controller: Guarded, node: str = "bad", **options: Any) -> A
 
 
 def large(size: int) -> pb.AgentMessage:
-    return pb.AgentMessage(events=pb.EventBatch(events=[event(1, part="x" * size)]))
+    return pb.AgentMessage(events=pb.EventBatch(events=[event(1, component="x" * size)]))
 
 
 STREAMS = {
@@ -215,8 +215,8 @@ def test_who_has_a_certificate_and_speaks_no_proper_http2_is_cut_off(controller:
     def attack() -> None:
         with node_socket(controller) as connection:
             with contextlib.suppress(OSError):
-                for part in RAW[what]:
-                    connection.sendall(part)
+                for component in RAW[what]:
+                    connection.sendall(component)
             assert is_closed(connection)
 
     async def main() -> None:

@@ -15,8 +15,8 @@ from sqlalchemy import select
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.cli.main import main
-from nodetriage.controller.engine.reconciler import Brain
-from nodetriage.controller.policy.rules import Limits, Policy
+from nodetriage.controller.engine.reconciler import Reconciler
+from nodetriage.controller.policy.rules import DrainLimits, Policy
 from nodetriage.controller.policy.state import NodeState
 from nodetriage.controller.rpc import operator
 from nodetriage.controller.rpc.admission import Refused
@@ -27,13 +27,15 @@ from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 OLGA = pb.Actor(name="olga", uid=1000)
-ROOMY = Policy(brake=Limits(100, 100, 100, 100, 100))
+ROOMY = Policy(drain_limits=DrainLimits(100, 100, 100, 100, 100))
 
 
 class Fleet:
-    def __init__(self, folder: Path, server: NodeHealthServer, store: Store, target: str, brain: Brain) -> None:
+    def __init__(
+        self, folder: Path, server: NodeHealthServer, store: Store, target: str, reconciler: Reconciler
+    ) -> None:
         self.socket = folder / operator.SOCKET
-        self.server, self.store, self.target, self.brain = server, store, target, brain
+        self.server, self.store, self.target, self.reconciler = server, store, target, reconciler
 
     async def ask(self, method: str, request: Any) -> pb.OperatorReply:
         return await asyncio.to_thread(operator.ask, self.socket, method, request, 60)
@@ -56,13 +58,13 @@ class Fleet:
 async def fleet(folder: Path, **options: Any) -> AsyncIterator[Fleet]:
     run_dir = folder / ("deep" * 20) / "run"  # longer than a Unix socket's name may be
     async with serving(folder) as (server, store, target):
-        brain = Brain(store, FakeSlurm("n1", "n2"), ROOMY, tick_s=0.05, scan_s=0.1)
-        store.on_events(lambda _: brain.notify())
-        listener = OperatorListener(run_dir, OperatorService(brain, server.command, store, **options))
+        reconciler = Reconciler(store, FakeSlurm("n1", "n2"), ROOMY, tick_s=0.05, scan_s=0.1)
+        store.on_events(lambda _: reconciler.notify())
+        listener = OperatorListener(run_dir, OperatorService(reconciler, server.command, store, **options))
         await listener.start()
-        thinking = asyncio.create_task(brain.run())
+        thinking = asyncio.create_task(reconciler.run())
         try:
-            yield Fleet(run_dir, server, store, target, brain)
+            yield Fleet(run_dir, server, store, target, reconciler)
         finally:
             await listener.stop()
             thinking.cancel()
@@ -87,14 +89,14 @@ def test_a_repaired_node_is_brought_back_and_one_that_is_not_is_refused(tmp_path
         async with fleet(tmp_path) as there, agent(there.target) as stream:
             await stream.hello("n1")
             await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, fault="gpu_off_bus")])))
-            await there.until(lambda: (n := there.brain.state.nodes.get("n1")) and n.state is NodeState.DRAINED)
+            await there.until(lambda: (n := there.reconciler.state.nodes.get("n1")) and n.state is NodeState.DRAINED)
             refused = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))
             assert (refused.done, refused.message) == (False, "undrain n1 refused to olga: still there: gpu_off_bus")
             cleared = event(2, fault="gpu_off_bus", kind=pb.EVENT_KIND_CLEARED)
             await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[cleared])))
-            await there.until(lambda: not there.brain.state.nodes["n1"].open_findings)
+            await there.until(lambda: not there.reconciler.state.nodes["n1"].open_findings)
             assert (await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))).done
-            await there.until(lambda: there.brain.state.nodes["n1"].state is NodeState.HEALTHY)
+            await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
             nobody = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n9"))
             assert "no agent of this name" in nobody.message
             assert [(row[0], row[1], row[2], row[4]) for row in await there.log()] == [
@@ -118,7 +120,7 @@ def test_the_agent_is_told_and_its_answer_comes_back(tmp_path: Path) -> None:
             await stream.hello("n1")
             asked = asyncio.ensure_future(there.ctl("clear", "n1", "gpu_xid", "GPU-1", "gpu_off_bus"))
             command = await answer(stream)
-            assert (command.clear.part, command.clear.fault) == ("GPU-1", "gpu_off_bus")
+            assert (command.clear.component, command.clear.fault) == ("GPU-1", "gpu_off_bus")
             assert command.clear.actor
             assert await asked == 0
             asked = asyncio.ensure_future(there.ctl("run-checks", "n1", "gpu_lost"))
@@ -138,10 +140,10 @@ def test_maintenance_and_the_breaker_go_through_the_same_door(
         async with fleet(tmp_path) as there, agent(there.target) as stream:
             await stream.hello("n1")
             await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, severity=pb.SEVERITY_INFO)])))
-            await there.until(lambda: "n1" in there.brain.state.nodes)
+            await there.until(lambda: "n1" in there.reconciler.state.nodes)
             assert await there.ctl("maintenance", "n1", "on") == 78
             assert await there.ctl("maintenance", "n1", "on", "--reason", "new fan") == 0
-            fact = there.brain.state.nodes["n1"].maintenance
+            fact = there.reconciler.state.nodes["n1"].maintenance
             assert fact is not None
             assert (fact.reason, fact.source) == ("new fan", "operator")
             kept = await there.store.read(lambda c: c.execute(select(schema.maintenance)).one())
@@ -182,8 +184,8 @@ def test_a_file_in_the_sockets_place_is_not_replaced(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with serving(tmp_path) as (server, store, _):
-            brain = Brain(store, FakeSlurm(), ROOMY)
-            listener = OperatorListener(tmp_path, OperatorService(brain, server.command, store))
+            reconciler = Reconciler(store, FakeSlurm(), ROOMY)
+            listener = OperatorListener(tmp_path, OperatorService(reconciler, server.command, store))
             with pytest.raises(ConfigError, match="is no socket"):
                 await listener.start()
 

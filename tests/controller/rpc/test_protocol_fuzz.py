@@ -103,8 +103,8 @@ class Controller:
     def is_well(self) -> None:
         said = self.program.said()
         assert self.program.status is None, said[-3000:]
-        for sign in ("Traceback", '"critical"', '"level": "error"'):
-            assert sign not in said, said[-3000:]
+        for symptom in ("Traceback", '"critical"', '"level": "error"'):
+            assert symptom not in said, said[-3000:]
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_garbage_is_refused_or_ignored_and_the_next_agent_is_served(
                 understood.add(grpc.StatusCode.INTERNAL)  # all that grpc.aio tells a client whose write was cut off
             code, _ = await ended(call)
             assert code in understood
-            assert server.door.refusals.total == (code is not grpc.StatusCode.OK)
+            assert server.gate.refusals.total == (code is not grpc.StatusCode.OK)
             async with agent(target) as stream:
                 await stream.hello("n1")
                 await stream.send(batch(1))
@@ -154,13 +154,13 @@ def test_heartbeats_are_kept_in_memory_and_any_message_is_a_sign_of_life(tmp_pat
             beat = pb.Heartbeat(boot_id=BOOT, checks=[pb.CheckState(check="gpu_lost", outcome=pb.OUTCOME_OK, age_ms=3)])
             await stream.send(pb.AgentMessage(heartbeat=beat), batch(1))
             await stream.next()
-            heard = server.freshness.of("n1")
+            heard = server.last_seen.of("n1")
             assert heard is not None
             assert heard.heartbeat == beat
-            assert list(server.freshness.silent(heard.at_s + 11, longer_than_s=10)) == ["n1"]
-            assert not list(server.freshness.silent(heard.at_s + 9, longer_than_s=10))
-            assert server.freshness.take_unsaved(heard.at_s) == [heard]
-            assert server.freshness.take_unsaved(heard.at_s) == []
+            assert list(server.last_seen.silent(heard.at_s + 11, longer_than_s=10)) == ["n1"]
+            assert not list(server.last_seen.silent(heard.at_s + 9, longer_than_s=10))
+            assert server.last_seen.take_unsaved(heard.at_s) == [heard]
+            assert server.last_seen.take_unsaved(heard.at_s) == []
 
     run(main)
 
@@ -170,7 +170,7 @@ def test_a_full_disk_is_an_unavailable_controller_and_nothing_is_acked(tmp_path:
         async with serving(tmp_path) as (_, store, target), agent(target) as stream:
             await stream.hello("n1")
             await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
-            large = [event(seq, part="x" * 5000) for seq in range(1, 100)]
+            large = [event(seq, component="x" * 5000) for seq in range(1, 100)]
             await stream.send(pb.AgentMessage(events=pb.EventBatch(events=large)))
             code, details = await stream.status()
             assert code == grpc.StatusCode.UNAVAILABLE

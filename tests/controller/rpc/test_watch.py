@@ -50,11 +50,11 @@ def test_without_follow_it_ends_at_the_newest_and_a_cursor_resumes_it(tmp_path: 
 def test_only_what_was_asked_for_is_delivered(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as (_, store, target):
-            await fill(store, "n1", event(1), event(2, severity=pb.SEVERITY_LOW), event(3, fault="ib_link_down"))
+            await fill(store, "n1", event(1), event(2, severity=pb.SEVERITY_MAJOR), event(3, fault="ib_link_down"))
             await fill(store, "n2", event(4))
             assert [w.event.seq for w in await watched(target, nodes=["n1"])] == [1, 2, 3]
             assert [w.event.seq for w in await watched(target, faults=["ib_link_down"])] == [3]
-            assert [w.event.seq for w in await watched(target, min_severity=pb.SEVERITY_HIGH)] == [1, 3, 4]
+            assert [w.event.seq for w in await watched(target, min_severity=pb.SEVERITY_CRITICAL)] == [1, 3, 4]
 
     run(main)
 

@@ -159,12 +159,12 @@ def test_nonsense_is_refused_and_never_half_believed(parse: Callable[[str], obje
 
 
 @given(st.text(), st.text(st.characters(exclude_characters="\x1e"), min_size=1))
-def test_no_reason_can_pass_for_another_field(part: str, reason: str) -> None:
+def test_no_reason_can_pass_for_another_field(component: str, reason: str) -> None:
     if "\x1f" in reason:
         return
     view = parse_nodes(f"n1\x1fidle+drain\x1fmain\x1fann\x1f{reason}\x1e\n")["n1"]
     assert (view.base, view.partitions) == ("idle", ("main",))
-    ours = reason_text("gpu_off_bus", part, "261130-7")
+    ours = reason_text("gpu_off_bus", component, "261130-7")
     assert "\n" not in ours
     parsed = parse_reason(ours + " : reboot issued [root@2026-11-30T04:40:41]")
     assert parsed is not None
@@ -280,13 +280,13 @@ def test_what_is_asked_of_slurm(
 
 def test_calls_to_slurm_keep_their_distance_after_the_first_few() -> None:
     async def at_once(pace: Pace, times: int) -> int:
-        turns = [asyncio.ensure_future(pace.turn()) for _ in range(times)]
+        turns = [asyncio.ensure_future(pace.work()) for _ in range(times)]
         await asyncio.sleep(0)
-        return sum(turn.done() for turn in turns)
+        return sum(work.done() for work in turns)
 
     async def ask(pace: Pace, times: int) -> float:
         began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(pace.turn() for _ in range(times)))
+        await asyncio.gather(*(pace.work() for _ in range(times)))
         return asyncio.get_running_loop().time() - began
 
     assert asyncio.run(at_once(Pace(per_s=2), 5)) >= 4  # the next comes after half a second

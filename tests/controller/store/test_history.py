@@ -18,15 +18,15 @@ def test_open_findings_and_outcomes_are_the_last_word_of_the_present_boot(databa
 
     async def main() -> None:
         async with opened(database_url, "n1", "n2") as store:
-            await store.record("n1", [event(9, boot="an older boot", part="GPU-9")], received_us=1)
+            await store.record("n1", [event(9, boot="an older boot", component="GPU-9")], received_us=1)
             # The live edge (5) is stored before the backlog (1-4).
-            await store.record("n1", [event(5, part="GPU-2", kind=pb.EVENT_KIND_CLEARED)], received_us=2)
-            backlog = [event(1), event(2, part="GPU-2"), outcome(3, "gpu_lost", pb.OUTCOME_FINDINGS)]
-            backlog.append(event(4, severity=pb.SEVERITY_LOW, kind=pb.EVENT_KIND_CHANGED))
+            await store.record("n1", [event(5, component="GPU-2", kind=pb.EVENT_KIND_CLEARED)], received_us=2)
+            backlog = [event(1), event(2, component="GPU-2"), outcome(3, "gpu_lost", pb.OUTCOME_FINDINGS)]
+            backlog.append(event(4, severity=pb.SEVERITY_MAJOR, kind=pb.EVENT_KIND_CHANGED))
             await store.record("n1", [*backlog, outcome(6, "gpu_lost", pb.OUTCOME_HUNG)], received_us=3)
             await store.record("n2", [event(1)], received_us=4)
             [found] = await store.read(lambda c: history.open_findings(c, ["n1"]))
-            assert (found.event.part, found.event.severity) == ("GPU-1", pb.SEVERITY_LOW)
+            assert (found.event.component, found.event.severity) == ("GPU-1", pb.SEVERITY_MAJOR)
             [last] = await store.read(history.check_outcomes)
             assert (last.node, last.event.outcome) == ("n1", pb.OUTCOME_HUNG)
             assert {s.node for s in await store.read(history.open_findings)} == {"n1", "n2"}
@@ -37,7 +37,7 @@ def test_open_findings_and_outcomes_are_the_last_word_of_the_present_boot(databa
 def test_events_are_found_by_node_fault_severity_time_and_cursor(database_url: str) -> None:
     async def main() -> None:
         async with opened(database_url, "n1", "n2") as store:
-            await store.record("n1", [event(1), event(2, fault="ib_link_down", severity=pb.SEVERITY_LOW)], 5)
+            await store.record("n1", [event(1), event(2, fault="ib_link_down", severity=pb.SEVERITY_MAJOR)], 5)
             await store.record("n2", [event(3)], received_us=5)
             everything = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
 
@@ -47,7 +47,7 @@ def test_events_are_found_by_node_fault_severity_time_and_cursor(database_url: s
 
             assert await found(nodes=("n1",)) == [1, 2]
             assert await found(faults=("ib_link_down",)) == [2]
-            assert await found(min_severity=pb.SEVERITY_HIGH) == [1, 3]
+            assert await found(min_severity=pb.SEVERITY_CRITICAL) == [1, 3]
             assert await found(since_us=1_000_002) == [2, 3]
             assert await found(after=everything[0].cursor, upto=everything[1].cursor) == [2]
             newest = await store.read(lambda c: history.newest_events(c, EventFilter(), 2))

@@ -15,13 +15,20 @@ def test_events_and_drains_are_read_from_every_database(database_url: str) -> No
     schema.metadata.create_all(engine)
     at_us = int(AT.timestamp() * 1_000_000)
     node = {"node": "n1", "boot_id": "b", "agent_version": "0", "profile": "", "first_seen_us": 0, "last_seen_us": 0}
-    event = {"node": "n1", "boot_id": "b", "received_us": at_us, "kind": 1, "check_name": "mounts", "part": "/x"}
+    event = {"node": "n1", "boot_id": "b", "received_us": at_us, "kind": 1, "check_name": "mounts", "component": "/x"}
     with engine.begin() as connection:
         connection.execute(schema.nodes.insert(), node)
         for seq in range(3):
             fault = {"seq": seq, "at_us": at_us + seq, "fault": "mount_stale", "severity": 4, "message": b""}
             connection.execute(schema.events.insert(), event | fault)
-        incident = {"incident": "i", "node": "n1", "fault": "mount_stale", "part": "/x", "severity": 4, "causes": ""}
+        incident = {
+            "incident": "i",
+            "node": "n1",
+            "fault": "mount_stale",
+            "component": "/x",
+            "severity": 4,
+            "causes": "",
+        }
         connection.execute(schema.incidents.insert(), incident | {"opened_us": at_us, "drained_us": at_us})
     engine.dispose()
     events, outages = read_store(database_url, AT + timedelta(days=1))

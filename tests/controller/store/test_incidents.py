@@ -27,7 +27,7 @@ from nodetriage.controller.policy.state import (
 from nodetriage.controller.scheduler import JobView
 from nodetriage.controller.store import mappers, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
-from nodetriage.controller.store.incidents import GAP, Sign, device_names, group, on_path_s, primary
+from nodetriage.controller.store.incidents import GAP, Symptom, device_names, group, on_path_s, primary
 from nodetriage.v1 import health_pb2 as pb
 
 T = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -35,56 +35,56 @@ PRIORITY = {"gpu_off_bus": (False, 10), "pcie_fatal": (False, 20), "bmc_critical
 GPU = "GPU-11111111-2222"
 
 
-def sign(fault: str, at_s: float, *, node: str = "n1", kind: EventKind = EventKind.RAISED, **more: Any) -> Sign:
-    given_ = {"check": "c", "part": GPU, "severity": Severity.HIGH, "names": frozenset({GPU}), **more}
+def symptom(fault: str, at_s: float, *, node: str = "n1", kind: EventKind = EventKind.RAISED, **more: Any) -> Symptom:
+    given_ = {"check": "c", "component": GPU, "severity": Severity.CRITICAL, "names": frozenset({GPU}), **more}
     at = T + timedelta(seconds=at_s)
-    return Sign(round(at_s * 10), node, at, at + timedelta(seconds=1), kind, fault=fault, **given_)
+    return Symptom(round(at_s * 10), node, at, at + timedelta(seconds=1), kind, fault=fault, **given_)
 
 
-def faults_of(signs: list[Sign]) -> list[list[str]]:
-    return [[s.fault for s in one] for one in group(signs)]
+def faults_of(symptoms: list[Symptom]) -> list[list[str]]:
+    return [[s.fault for s in one] for one in group(symptoms)]
 
 
 def test_an_aer_error_an_xid_and_a_line_of_the_bmc_are_one_incident_and_the_gpu_is_its_cause() -> None:
     address = device_names("0000:1b:00.0", ())
-    signs = [
-        sign("pcie_fatal", 0, part="0000:1b:00.0", names=address),
-        sign("gpu_off_bus", 2, names=device_names(GPU, ["PCI 00000000:1B:00.0 fell off"])),
-        sign("bmc_critical_interrupt", 40, part="Slot 3", names=frozenset({"Slot 3"}), severity=Severity.LOW),
+    symptoms = [
+        symptom("pcie_fatal", 0, component="0000:1b:00.0", names=address),
+        symptom("gpu_off_bus", 2, names=device_names(GPU, ["PCI 00000000:1B:00.0 fell off"])),
+        symptom("bmc_critical_interrupt", 40, component="Slot 3", names=frozenset({"Slot 3"}), severity=Severity.MAJOR),
     ]
 
-    (one,) = group(signs)
+    (one,) = group(symptoms)
 
     assert {s.fault for s in one} == {"pcie_fatal", "gpu_off_bus", "bmc_critical_interrupt"}
     assert primary(one, PRIORITY).fault == "gpu_off_bus"
 
 
 def test_a_warning_or_a_symptom_is_the_cause_only_where_there_is_nothing_else() -> None:
-    symptom = sign("bmc_critical_interrupt", 0)
-    warning = sign("gpu_off_bus", 1, severity=Severity.WARNING)
+    mere = symptom("bmc_critical_interrupt", 0)
+    warning = symptom("gpu_off_bus", 1, severity=Severity.WARNING)
 
-    assert primary([symptom, warning], PRIORITY) is symptom
+    assert primary([mere, warning], PRIORITY) is mere
     assert primary([warning], PRIORITY) is warning
 
 
 def test_two_devices_two_nodes_and_two_times_are_incidents_of_their_own() -> None:
-    other = {"part": "GPU-99999999", "names": frozenset({"GPU-99999999"})}
-    assert len(group([sign("gpu_off_bus", 0), sign("gpu_off_bus", 1, **other)])) == 2
-    assert len(group([sign("gpu_off_bus", 0), sign("gpu_off_bus", 1, node="n2")])) == 2
-    assert len(group([sign("gpu_off_bus", 0), sign("pcie_fatal", GAP.total_seconds() + 1)])) == 2
+    other = {"component": "GPU-99999999", "names": frozenset({"GPU-99999999"})}
+    assert len(group([symptom("gpu_off_bus", 0), symptom("gpu_off_bus", 1, **other)])) == 2
+    assert len(group([symptom("gpu_off_bus", 0), symptom("gpu_off_bus", 1, node="n2")])) == 2
+    assert len(group([symptom("gpu_off_bus", 0), symptom("pcie_fatal", GAP.total_seconds() + 1)])) == 2
 
 
 def test_an_end_belongs_to_its_finding_however_late_and_one_without_a_beginning_is_no_incident() -> None:
-    late = sign("gpu_off_bus", 86400, kind=EventKind.CLEARED)
+    late = symptom("gpu_off_bus", 86400, kind=EventKind.CLEARED)
 
-    assert faults_of([sign("gpu_off_bus", 0), late]) == [["gpu_off_bus", "gpu_off_bus"]]
+    assert faults_of([symptom("gpu_off_bus", 0), late]) == [["gpu_off_bus", "gpu_off_bus"]]
     assert group([late]) == []
 
 
 SIGNS = st.lists(
     st.builds(
-        lambda fault, at, node, device, kind: sign(
-            fault, at, node=node, kind=kind, part=device, names=frozenset({device})
+        lambda fault, at, node, device, kind: symptom(
+            fault, at, node=node, kind=kind, component=device, names=frozenset({device})
         ),
         st.sampled_from(["gpu_off_bus", "pcie_fatal", "bmc_fan", "mount_hung", "unheard_of"]),
         st.integers(0, 2000),
@@ -97,12 +97,12 @@ SIGNS = st.lists(
 
 
 @given(SIGNS)
-def test_every_sign_but_loose_ends_is_in_exactly_one_incident_of_its_node(signs: list[Sign]) -> None:
-    found = group(signs)
+def test_every_sign_but_loose_ends_is_in_exactly_one_incident_of_its_node(symptoms: list[Symptom]) -> None:
+    found = group(symptoms)
     inside = [s for one in found for s in one]
 
     assert len(inside) == len({id(s) for s in inside})
-    assert [s for s in signs if s.kind is not EventKind.CLEARED and s not in inside] == []
+    assert [s for s in symptoms if s.kind is not EventKind.CLEARED and s not in inside] == []
     assert all(len({s.node for s in one}) == 1 for one in found)
     assert all(list(one) == sorted(one, key=lambda s: (s.at, s.cursor)) for one in found)
     assert all(one[0].kind is not EventKind.CLEARED or len(one) > 1 for one in found)
@@ -116,18 +116,23 @@ def engine(database_url: str) -> Iterator[Engine]:
     opened.dispose()
 
 
-class Told:
+class ReplayInput:
     """A controller's history, step by step, with a clock of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.state, self.seq = engine, FleetState(), 0
 
-    def event(self, at: datetime, fault: str, part: str, kind: str = "RAISED") -> None:
+    def event(self, at: datetime, fault: str, component: str, kind: str = "RAISED") -> None:
         self.seq += 1
         event = pb.Event(
-            boot_id="b", seq=self.seq, at_unix_us=state_store.to_us(at), check="gpu_xid", part=part, fault=fault
+            boot_id="b",
+            seq=self.seq,
+            at_unix_us=state_store.to_us(at),
+            check="gpu_xid",
+            component=component,
+            fault=fault,
         )
-        event.kind, event.severity = pb.EventKind.Value(f"EVENT_KIND_{kind}"), pb.SEVERITY_HIGH
+        event.kind, event.severity = pb.EventKind.Value(f"EVENT_KIND_{kind}"), pb.SEVERITY_CRITICAL
         known = at + timedelta(seconds=1)
         with self.engine.begin() as connection:
             statements = mappers.statements(connection.dialect.name)
@@ -155,7 +160,7 @@ def test_the_story_of_a_node_is_told_from_the_first_sign_to_its_return(
     engine: Engine, database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = datetime.now(UTC) - timedelta(hours=2)
-    told = Told(engine)
+    told = ReplayInput(engine)
     told.event(began, "pcie_fatal", "0000:1b:00.0")
     told.event(began + timedelta(seconds=2), "gpu_off_bus", GPU)
     told.do(ActionKind.DRAIN, began + timedelta(seconds=6), JobView("11", "RUNNING", True, True, 0, "ann", nodes="n1"))
@@ -201,19 +206,19 @@ def test_planned_stops_and_fleet_incidents_are_classes_of_their_own(
     engine: Engine, database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = datetime.now(UTC) - timedelta(hours=1)
-    told = Told(engine)
+    told = ReplayInput(engine)
     told.event(at, "gpu_xid_warning", GPU)
     told.take(OperatorCommand("maintenance_on", "n1", "olga", "new fan"), at + timedelta(minutes=1))
     told.take(OperatorCommand("maintenance_off", "n1", "olga"), at + timedelta(minutes=9))
     with engine.begin() as connection:
-        fleet = {"incident": "f-1", "node": "", "fault": "mount_hung", "part": "mount source fs1", "severity": 0}
+        fleet = {"incident": "f-1", "node": "", "fault": "mount_hung", "component": "mount source fs1", "severity": 0}
         us = state_store.to_us(at)
         connection.execute(schema.incidents.insert().values(**fleet, causes="mount_hung", opened_us=us))
 
     assert main(["incidents", "--database", database_url, "--json"]) == 0
     found = {i["class"]: i for i in json.loads(capsys.readouterr().out)}
-    assert found["fleet"]["part"] == "mount source fs1"
-    assert found["planned"]["part"] == "olga: new fan"
+    assert found["fleet"]["component"] == "mount source fs1"
+    assert found["planned"]["component"] == "olga: new fan"
     assert found["planned"]["ended_at"] is not None
     assert main(["incidents", "--database", database_url]) == 0
 
@@ -222,4 +227,4 @@ def test_the_path_that_jobs_wait_on_leaves_out_what_happens_on_a_fenced_node() -
     from nodetriage.controller.store.incidents import Incident
 
     stages = {"detect": 1.0, "drain": 2.0, "restart": 3.0, "diagnose": 100.0, "remediate": None}
-    assert on_path_s(Incident("i", "fault", "n", "f", "p", Severity.HIGH, (), T, None, stages)) == 6.0
+    assert on_path_s(Incident("i", "fault", "n", "f", "p", Severity.CRITICAL, (), T, None, stages)) == 6.0

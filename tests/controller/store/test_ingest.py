@@ -9,7 +9,7 @@ from fleet_client import acked, event
 
 from nodetriage.controller.rpc.admission import AdmissionSettings, Refused
 from nodetriage.controller.store.history import SeqRange
-from nodetriage.controller.store.ingest import Intake
+from nodetriage.controller.store.ingest import Ingest
 from nodetriage.controller.store.mappers import ranges_of
 from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2 as pb
@@ -43,15 +43,15 @@ class Scene:
         self.acks: list[int] = []
         self.failures: list[Refused] = []
         store: Any = self.store
-        self.intake = Intake("n1", store, AdmissionSettings(), self._heard, self.failures.append)
+        self.ingest = Ingest("n1", store, AdmissionSettings(), self._heard, self.failures.append)
 
     def _heard(self, message: pb.ControllerMessage) -> None:
         self.acks += [first for _, first, _ in acked(message)]
 
     def send(self, *seqs: int, grave: bool = False) -> "asyncio.Task[None]":
-        severity = pb.SEVERITY_HIGH if grave else pb.SEVERITY_INFO
+        severity = pb.SEVERITY_CRITICAL if grave else pb.SEVERITY_INFO
         batch = pb.EventBatch(events=[event(seq, severity=severity) for seq in seqs])
-        return asyncio.ensure_future(self.intake.take(batch, 1))
+        return asyncio.ensure_future(self.ingest.take(batch, 1))
 
 
 async def turns() -> None:
@@ -65,7 +65,7 @@ def run(body: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
         try:
             await body(scene)
         finally:
-            scene.intake.close()
+            scene.ingest.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -96,7 +96,7 @@ def test_a_fault_ahead_of_the_backlog_passes_the_batch_that_waits() -> None:
         await fault
         assert scene.acks == [900]
         scene.store.let_through(1)
-        await scene.intake.settle()
+        await scene.ingest.settle()
         assert scene.acks == [900, 1]
 
     run(body)
@@ -132,7 +132,7 @@ def test_a_batch_that_cannot_be_stored_ends_the_stream_and_is_not_acked() -> Non
     async def body(scene: Scene) -> None:
         await scene.send(1)
         scene.store.let_through(1, StoreError("disk full"))
-        await scene.intake.settle()
+        await scene.ingest.settle()
         assert scene.acks == []
         assert ["disk full" in failure.reason for failure in scene.failures] == [True]
 
@@ -154,7 +154,7 @@ def test_a_mistake_of_ours_while_storing_ends_the_stream_too_and_is_not_swallowe
     async def body(scene: Scene) -> None:
         await scene.send(1)
         scene.store.let_through(1, TypeError("ours"))
-        await scene.intake.settle()
+        await scene.ingest.settle()
         assert scene.acks == []
         assert [failure.reason for failure in scene.failures] == ["the batch was not stored: TypeError"]
 

@@ -29,7 +29,9 @@ from nodetriage.v1 import health_pb2 as pb
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
 JOB = JobView("11", "RUNNING", True, True, 2, "ann", "main", "normal", "n1", 1, 8, NOW, None, NOW)
-HIGH = NodeEvent(7, "n1", "b", 1, NOW, EventKind.RAISED, "gpu_xid", "GPU-1", "gpu_off_bus", Severity.HIGH, "h100")
+CRITICAL = NodeEvent(
+    7, "n1", "b", 1, NOW, EventKind.RAISED, "gpu_xid", "GPU-1", "gpu_off_bus", Severity.CRITICAL, "h100"
+)
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def test_an_empty_database_is_an_empty_memory(engine: Engine) -> None:
 def test_after_each_step_the_database_remembers_exactly_the_state(engine: Engine) -> None:
     view = NodeView("n1", "mixed", partitions=("main", "debug"))
     state = take(engine, FleetState(), SchedulerSeen(NOW, {"n1": view}))
-    state = take(engine, state, HIGH)
+    state = take(engine, state, CRITICAL)
     assert loaded(engine) == state
     drain = due(engine)[0].action
     state = take(engine, state, ActionDone(drain, ActionOutcome.DONE, "ours", (JOB,)))
@@ -80,7 +82,7 @@ def test_after_each_step_the_database_remembers_exactly_the_state(engine: Engine
         "261130-1",
         "gpu_off_bus",
         "GPU-1",
-        Severity.HIGH,
+        Severity.CRITICAL,
         "11",
         2,
     )
@@ -90,7 +92,7 @@ def test_after_each_step_the_database_remembers_exactly_the_state(engine: Engine
 
 
 def test_transitions_incidents_and_jobs_are_kept_as_history(engine: Engine) -> None:
-    state = take(engine, FleetState(), HIGH)
+    state = take(engine, FleetState(), CRITICAL)
     take(engine, state, ActionDone(due(engine)[0].action, ActionOutcome.DONE, "ours", (JOB,)))
     with engine.connect() as connection:
         moved = [(t.before, t.after, t.at) for t in state_store.transitions_of(connection, ["n1"])]
@@ -103,7 +105,7 @@ def test_transitions_incidents_and_jobs_are_kept_as_history(engine: Engine) -> N
 
 
 def test_a_step_that_is_not_committed_left_nothing(engine: Engine) -> None:
-    step = transition.step(FleetState(), HIGH, NOW, Policy())
+    step = transition.step(FleetState(), CRITICAL, NOW, Policy())
     with engine.connect() as connection:
         state_store.save(connection, FleetState(), step, NOW)
         connection.rollback()
@@ -111,7 +113,7 @@ def test_a_step_that_is_not_committed_left_nothing(engine: Engine) -> None:
 
 
 def test_an_action_is_in_doubt_once_begun_and_gone_once_done(engine: Engine) -> None:
-    state = take(engine, FleetState(), HIGH)
+    state = take(engine, FleetState(), CRITICAL)
     (first,) = due(engine)
     assert (first.attempts, first.in_doubt) == (0, False)
     with engine.begin() as connection:
@@ -123,7 +125,7 @@ def test_an_action_is_in_doubt_once_begun_and_gone_once_done(engine: Engine) -> 
 
 
 def test_an_action_that_failed_waits_and_keeps_what_was_said(engine: Engine) -> None:
-    take(engine, FleetState(), HIGH)
+    take(engine, FleetState(), CRITICAL)
     (first,) = due(engine)
     with engine.begin() as connection:
         state_store.start(connection, first.action, NOW)
@@ -136,8 +138,8 @@ def test_an_action_that_failed_waits_and_keeps_what_was_said(engine: Engine) -> 
 
 
 def test_deciding_the_same_deed_again_does_not_do_it_again(engine: Engine) -> None:
-    step = transition.step(FleetState(), HIGH, NOW, Policy())
-    take(engine, FleetState(), HIGH)
+    step = transition.step(FleetState(), CRITICAL, NOW, Policy())
+    take(engine, FleetState(), CRITICAL)
     done = due(engine)[0].action
     with engine.begin() as connection:
         state_store.finish(connection, ActionDone(done, ActionOutcome.DONE), NOW)
@@ -147,20 +149,20 @@ def test_deciding_the_same_deed_again_does_not_do_it_again(engine: Engine) -> No
 
 def test_drains_come_before_requeues_and_the_worst_before_the_rest(engine: Engine) -> None:
     asked = [
-        Action("r", ActionKind.REQUEUE, "n1", severity=Severity.HIGH),
-        Action("low", ActionKind.DRAIN, "n2", severity=Severity.LOW),
-        Action("high", ActionKind.DRAIN, "n3", severity=Severity.HIGH),
-        Action("s", ActionKind.SHADOW, "n3", severity=Severity.HIGH),
-        Action("n", ActionKind.NOTIFY, "n3", severity=Severity.HIGH),
+        Action("r", ActionKind.REQUEUE, "n1", severity=Severity.CRITICAL),
+        Action("major", ActionKind.DRAIN, "n2", severity=Severity.MAJOR),
+        Action("critical", ActionKind.DRAIN, "n3", severity=Severity.CRITICAL),
+        Action("s", ActionKind.SHADOW, "n3", severity=Severity.CRITICAL),
+        Action("n", ActionKind.NOTIFY, "n3", severity=Severity.CRITICAL),
     ]
     with engine.begin() as connection:
         state_store.save(connection, FleetState(), transition.Step(FleetState(), tuple(asked)), NOW)
-    assert [i.action.id for i in due(engine)] == ["high", "low", "r"]
+    assert [i.action.id for i in due(engine)] == ["critical", "major", "r"]
 
 
 def test_events_are_read_in_order_with_what_the_node_said_of_itself(engine: Engine) -> None:
     node = {"node": "n1", "boot_id": "new", "agent_version": "1", "profile": "h100"}
-    row = {"node": "n1", "check_name": "gpu_xid", "part": "p", "fault": "gpu_off_bus", "message": b""}
+    row = {"node": "n1", "check_name": "gpu_xid", "component": "p", "fault": "gpu_off_bus", "message": b""}
     row |= {"at_us": 5, "received_us": 6, "kind": pb.EVENT_KIND_RAISED}
     with engine.begin() as connection:
         connection.execute(schema.nodes.insert().values(**node, first_seen_us=1, last_seen_us=1))
@@ -169,7 +171,7 @@ def test_events_are_read_in_order_with_what_the_node_said_of_itself(engine: Engi
         first, *rest = inputs.events_after(connection, 0, 10)
         assert [e.seq for e in inputs.events_after(connection, first.id, 1)] == [1]
     assert (first.present, first.boot_id, first.profile, first.kind) == (False, "old", "h100", EventKind.RAISED)
-    assert [(e.present, e.severity) for e in rest] == [(True, Severity.HIGH), (True, Severity.INFO)]
+    assert [(e.present, e.severity) for e in rest] == [(True, Severity.CRITICAL), (True, Severity.INFO)]
 
 
 @pytest.mark.parametrize("at", [NOW, state_store.EPOCH, datetime(2100, 1, 1, tzinfo=UTC)])

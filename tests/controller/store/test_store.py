@@ -45,7 +45,7 @@ def test_the_whole_message_comes_back_with_fields_that_have_no_column(database_u
     async def main() -> None:
         sent = event(1, occurrences=7, at_boot_us=42)
         sent.evidence["rate_gbps"].real = 99.5
-        sent.part = "odd \x00 part"  # a NUL has no place in PostgreSQL's text
+        sent.component = "odd \x00 part"  # a NUL has no place in PostgreSQL's text
         async with opened(database_url, "n1") as store:
             await store.record("n1", [sent], received_us=5)
             [stored] = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
@@ -122,7 +122,7 @@ def test_a_full_database_is_an_error_to_the_caller_and_not_the_end_of_the_writer
     async def main() -> None:
         async with opened(sqlite_url, "n1") as store:
             await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
-            big = [event(seq, part="x" * 5000) for seq in range(1, 200)]
+            big = [event(seq, component="x" * 5000) for seq in range(1, 200)]
             with pytest.raises(StoreError, match="full"):
                 await store.record("n1", big, received_us=5)
             await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))

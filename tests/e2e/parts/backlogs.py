@@ -44,9 +44,9 @@ class _Subscriber:
         async with grpc.aio.insecure_channel(address) as channel:
             watch = health_pb2_grpc.NodeHealthStub(channel).Watch  # type: ignore[no-untyped-call]
             async for one in watch(pb.WatchRequest(follow=True)):
-                if one.event.part.startswith("old-"):
+                if one.event.component.startswith("old-"):
                     self.backlog.setdefault(one.node, []).append(one.event.seq)
-                elif one.event.part == NEW:
+                elif one.event.component == NEW:
                     self.before_fault[one.node] = len(self.backlog.get(one.node, ()))
                 self.count += 1
 

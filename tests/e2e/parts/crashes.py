@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet import NO_BRAKE, Agent, Fleet
+from fleet import NO_DRAIN_LIMITS, Agent, Fleet
 from slurm_cluster import SlurmCluster, wait_until
 
 JOBS_PER_NODE = 4
@@ -23,8 +23,8 @@ CALM_EVERY = 4  # cycles: then the kill waits until all are connected, so that i
 CALM_LIMIT_S = 40.0  # an agent that often found no controller waits for up to 30 s
 CALM_LIFE_S = (0.0, 0.4)  # after lines were written; a log file is looked at five times a second
 SETTLE_LIMIT_S = 200.0
-XID_31 = "NVRM: Xid (PCI:{part}): 31, pid={number}, name=job, Ch 00000008, MMU Fault"
-XID_79 = "NVRM: Xid (PCI:{part}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+XID_31 = "NVRM: Xid (PCI:{component}): 31, pid={number}, name=job, Ch 00000008, MMU Fault"
+XID_79 = "NVRM: Xid (PCI:{component}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
 class LogFile:
@@ -72,7 +72,7 @@ class Crashes:
         self._random = random.Random(seed)
         self._slurm_log = cluster.directory / "log/slurmctld.log"
         self._slurm_log_began = self._slurm_log.stat().st_size
-        self._fleet = Fleet(folder, cluster.env, policy=NO_BRAKE)
+        self._fleet = Fleet(folder, cluster.env, policy=NO_DRAIN_LIMITS)
         nodes = cluster.nodes[:2]
         self._agents = [Agent(folder / node, node, self._fleet.address) for node in nodes]
         self._logs = {agent.node: self._replace_log(agent) for agent in self._agents}
@@ -115,17 +115,17 @@ class Crashes:
         for agent in self._agents:
             written = self._written[agent.node]
             for _ in range(self._random.randint(*LINES_PER_CYCLE)):
-                part = f"{len(written):04x}:fe:00"
-                written.append(part)
-                self._logs[agent.node].write(XID_31.format(part=part, number=len(written)))
+                component = f"{len(written):04x}:fe:00"
+                written.append(component)
+                self._logs[agent.node].write(XID_31.format(component=component, number=len(written)))
             if agent.node not in self._sick and self._random.random() < 3 / cycles:
                 self._make_sick(agent.node)
 
     def _make_sick(self, node: str) -> None:
         """Two GPUs at once: still one drain, and one requeue of each job."""
         self._sick.add(node)
-        for part in ("0000:3a:00", "0000:5d:00"):
-            self._logs[node].write(XID_79.format(part=part))
+        for component in ("0000:3a:00", "0000:5d:00"):
+            self._logs[node].write(XID_79.format(component=component))
 
     def _is_calm(self) -> bool:
         try:
@@ -151,8 +151,8 @@ class Crashes:
         wait_until(self._has_settled, SETTLE_LIMIT_S, "everything has arrived and is done")
         settled_s = time.monotonic() - began_s
         raised = collections.Counter(self._raised())
-        expected = {(node, f"{part}.0") for node, parts in self._written.items() for part in parts}
-        expected |= {(node, part) for node in self._sick for part in ("0000:3a:00.0", "0000:5d:00.0")}
+        expected = {(node, f"{component}.0") for node, parts in self._written.items() for component in parts}
+        expected |= {(node, component) for node in self._sick for component in ("0000:3a:00.0", "0000:5d:00.0")}
         told, restarts = self._drains(), self._restarts()
         return Outcome(
             kills=cycles,
@@ -183,7 +183,7 @@ class Crashes:
 
     def _raised(self) -> list[tuple[str, str]]:
         rows = self._fleet.history("SELECT node, part FROM events WHERE kind = 1 AND check_name = 'gpu_xid'")
-        return [(node, part) for node, part in rows]
+        return [(node, component) for node, component in rows]
 
     def _drains(self) -> dict[str, int]:
         """How often slurmctld was told to drain each node, by its own log."""

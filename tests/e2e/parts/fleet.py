@@ -18,8 +18,8 @@ START_LIMIT_S = 90.0
 LIMIT_S = 90.0  # for what takes a second where the machine does nothing else
 
 # For fleets of a few nodes, where the shipped limits would let one go.
-NO_BRAKE = """\
-[brake]
+NO_DRAIN_LIMITS = """\
+[drain_limits]
 max_drains_per_hour = 10000
 max_nodes = 10000
 max_percent = 100

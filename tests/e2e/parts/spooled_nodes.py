@@ -55,11 +55,11 @@ class SpooledNode:
             for i in range(events)
         )
 
-    def lose_gpu(self, part: str) -> int:
+    def lose_gpu(self, component: str) -> int:
         """A grave fault; gives its number."""
         evidence = {"xid": 79}
         return self._append(
-            [Change(Kind.RAISED, "gpu_xid", Outcome.FINDINGS, part, "gpu_off_bus", Severity.HIGH, evidence)]
+            [Change(Kind.RAISED, "gpu_xid", Outcome.FINDINGS, component, "gpu_off_bus", Severity.CRITICAL, evidence)]
         )[-1]
 
     def _append(self, changes: Iterable[Change]) -> tuple[int, ...]:

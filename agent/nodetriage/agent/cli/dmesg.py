@@ -32,7 +32,7 @@ class Fault:
     advice: str
 
 
-def triage(log: Iterable[bytes]) -> Iterator[Fault]:
+def find_faults(log: Iterable[bytes]) -> Iterator[Fault]:
     """The faults in the lines of a log, each as soon as it is read. Never raises: what is no fault is ignored."""
     numbers: deque[int] = deque()  # of the lines that are read and not yet in a record
 
@@ -55,8 +55,8 @@ def _lines(log: Iterable[bytes]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(log, 1):
         raw = kmsg.parse(line.lstrip())
         text = raw.text if raw is not None else line.rstrip(b"\n").decode("utf-8", "replace")
-        for part in text.translate(_NO_BREAKS).split("\n"):
-            yield number, part
+        for component in text.translate(_NO_BREAKS).split("\n"):
+            yield number, component
 
 
 def _fault(number: int, record: str) -> Fault | None:

@@ -73,7 +73,7 @@ def _sxid(code: int) -> Explanation:
     known = nvidia_log.explain_switch(code)
     if known is None:
         raise KeyError(f"SXid {code}: not in the catalogue of this version")
-    fault = faults()["nvswitch_fatal" if known.severity is Severity.HIGH else "nvswitch_error"]
+    fault = faults()["nvswitch_fatal" if known.severity is Severity.CRITICAL else "nvswitch_error"]
     return Explanation(
         subject=f"SXid {code} ({known.name})",
         title=known.meaning,
@@ -91,7 +91,7 @@ def _ends(fault: Fault) -> str:
     after_s = fault.forgotten_after_s
     if after_s is not None:
         return f"{after_s:g} s after it was last seen"
-    if fault.ends == "reboot":
+    if fault.latching == "boot":
         return "with the next boot, an event that clears it, or an operator's word"
     return "when the check no longer sees it"
 

@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb. 0 ok, 1 warning, 2 low or high, 3 unknown, 78 bad configuration or command line."""
+    """Runs one verb. 0 ok, 1 warning, 2 major or critical, 3 unknown, 78 bad configuration or command line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a mount point need not be text
     arguments = _parser().parse_args(argv)
@@ -188,7 +188,7 @@ def _triage(log: BinaryIO, as_json: bool) -> int:
     from nodetriage.agent.cli import dmesg, report
 
     worst, told = None, set()
-    for fault in dmesg.triage(log):
+    for fault in dmesg.find_faults(log):
         worst = max(worst or fault.severity, fault.severity)
         if as_json:
             print(json.dumps(dmesg.as_json(fault)), flush=True)

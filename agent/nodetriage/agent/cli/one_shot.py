@@ -33,12 +33,12 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
     import msgspec
 
     from nodetriage.agent.core import quarantine
-    from nodetriage.agent.workers.pool import Workers, setup_from
+    from nodetriage.agent.workers.pool import WorkerPool, setup_from
     from nodetriage.checks.gpu import gpu_xid
 
     log = kernel_log(settings)
     setup = msgspec.structs.replace(setup_from(settings), root="/")
-    workers = Workers(setup, CATALOGUE, on_free=lambda _: None)
+    workers = WorkerPool(setup, CATALOGUE, on_free=lambda _: None)
 
     async def one(check: AnyCheck) -> Result:
         if check.kernel_pattern is None:

@@ -41,10 +41,10 @@ def _learn(arguments: argparse.Namespace, settings: "AgentSettings", product: st
     from nodetriage.checks.profiles import learned
 
     results = _look(arguments.root, settings)
-    wrong = [f for result in results for f in result.findings if f.severity >= Severity.LOW]
+    wrong = [f for result in results for f in result.findings if f.severity >= Severity.MAJOR]
     if wrong and not arguments.force:
         for finding in wrong:
-            print(f"nodetriage: not well: {finding.part}: {finding.fault}", file=sys.stderr)
+            print(f"nodetriage: not well: {finding.component}: {finding.fault}", file=sys.stderr)
         print("nodetriage: a profile is learned from a good machine; --force takes this one", file=sys.stderr)
         return NOT_WELL
     found = learned.learn(_memories(results, settings))

@@ -16,8 +16,8 @@ _OUTCOME_WIDTH = 10
 _INDENT = " " * 11
 
 _COLOURS = {  # ECMA-48: 1 bold, 2 faint, 31 red, 32 green, 33 yellow
-    Severity.HIGH: "1;31",
-    Severity.LOW: "31",
+    Severity.CRITICAL: "1;31",
+    Severity.MAJOR: "31",
     Severity.WARNING: "33",
     Severity.INFO: "2",
     Outcome.OK: "32",
@@ -27,8 +27,8 @@ _COLOURS = {  # ECMA-48: 1 bold, 2 faint, 31 red, 32 green, 33 yellow
     Outcome.HUNG: "1;33",
 }
 MEANS = {
-    Severity.HIGH: "drain the node now and requeue its jobs",
-    Severity.LOW: "let the job finish, then drain the node",
+    Severity.CRITICAL: "drain the node now and requeue its jobs",
+    Severity.MAJOR: "let the job finish, then drain the node",
     Severity.WARNING: "record it; no action",
     Severity.INFO: "record it; no action",
 }
@@ -40,7 +40,7 @@ def worst(results: Iterable[Result]) -> Severity | None:
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """0 ok, 1 warning, 2 low or high, 3 hung, broken, or nothing could be looked at. A fault outweighs not knowing."""
+    """0 ok, 1 warning, 2 major or critical, 3 hung, broken or nothing to look at. A fault outweighs not knowing."""
     severity = worst(results)
     if code_of(severity) == SERIOUS:
         return SERIOUS
@@ -78,7 +78,7 @@ def as_json(results: Sequence[Result], times: bool = False) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
-        "part": finding.part,
+        "component": finding.component,
         "fault": finding.fault,
         "severity": finding.severity.name.lower(),
         "evidence": dict(finding.evidence),
@@ -87,7 +87,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 def _ordered(findings: Iterable[Finding]) -> list[Finding]:
     """The gravest first."""
-    return sorted(findings, key=lambda f: (-f.severity, f.part, f.fault))
+    return sorted(findings, key=lambda f: (-f.severity, f.component, f.fault))
 
 
 def as_text(results: Sequence[Result], colour: bool = False) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _check(result: Result, colour: bool) -> Iterator[str]:
     yield from _line(f"{result.check:<{_NAME_WIDTH}}", result.outcome, result.why, colour)
     for finding in _ordered(result.findings):
         severity = painted(f"{finding.severity.name.lower():<9}", finding.severity, colour)
-        yield f"  {severity}{clean(finding.part)}: {finding.fault}"
+        yield f"  {severity}{clean(finding.component)}: {finding.fault}"
         known = faults().get(finding.fault)
         if known:
             yield from _indented(known.title)

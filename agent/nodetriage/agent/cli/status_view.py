@@ -21,7 +21,7 @@ def _result(name: str, said: Mapping[str, Any]) -> Result:
     if said["outcome"] is None:
         return Result(name, Outcome.SKIPPED, why=said["why"])
     findings = tuple(
-        Finding(held["part"], held["fault"], Severity[held["severity"].upper()], _evidence(held))
+        Finding(held["component"], held["fault"], Severity[held["severity"].upper()], _evidence(held))
         for held in said["findings"]
     )
     why = f"{age(said['age_s'])} ago"

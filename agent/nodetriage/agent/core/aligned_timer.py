@@ -13,7 +13,7 @@ PHASE_S = 300.0  # within which nodes are spread
 
 
 @dataclass(frozen=True, slots=True)
-class Cadence:
+class AlignedTimer:
     """`phase` is a share of PHASE_S."""
 
     phase: float = field(default_factory=random.random)

@@ -26,6 +26,6 @@ def spared(result: Result, uptime_s: float, grace_s: float) -> Result:
     early = [f for f in result.findings if f.fault in STARTING]
     if uptime_s >= grace_s or not early:
         return result
-    seen = ", ".join(f"{f.fault} {f.part}" for f in early[:4])
+    seen = ", ".join(f"{f.fault} {f.component}" for f in early[:4])
     why = f"{uptime_s:.0f} s after boot, drivers may still be starting (boot_grace_s = {grace_s:g}): {seen}"
     return dataclasses.replace(result, outcome=Outcome.BROKEN, findings=(), cleared=(), why=why)

@@ -13,14 +13,14 @@ class Known(Protocol):
     """A finding, or one that is held."""
 
     @property
-    def part(self) -> str: ...
+    def component(self) -> str: ...
     @property
     def fault(self) -> str: ...
 
 
 def addresses(known: Iterable[Known]) -> tuple[str, ...]:
     """PCI addresses, in order. A fault whose line named no GPU keeps none apart."""
-    return tuple(sorted({k.part for k in known if k.fault in FAULTS and ":" in k.part}))
+    return tuple(sorted({k.component for k in known if k.fault in FAULTS and ":" in k.component}))
 
 
 def held(verdict: Verdict) -> tuple[str, ...]:

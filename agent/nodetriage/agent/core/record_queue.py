@@ -28,7 +28,7 @@ class Position:
 
 
 @dataclass(slots=True)
-class _Tray:
+class _CheckQueue:
     pattern: re.Pattern[str]
     done: int
     pending: list[KernelRecord] = field(default_factory=list)
@@ -41,12 +41,12 @@ class _Tray:
         return (self.taken or self.pending)[0].seq
 
 
-class Inbox:
+class RecordQueue:
     """One tray of records for each check that judges some; those that records only wake have none."""
 
     def __init__(self, checks: Iterable[Check[Any, Any]], position: Position) -> None:
         self._boot_id = position.boot_id
-        self._trays: dict[str, _Tray] = {}
+        self._trays: dict[str, _CheckQueue] = {}
         self._scanned = position.scanned
         self.lost: dict[str, int] = {}
         self.use(checks, position)
@@ -60,12 +60,12 @@ class Inbox:
         for check in checks:
             if check.kernel_pattern is not None:
                 done = position.after(check.name)
-                tray = old.get(check.name) or _Tray(re.compile(check.kernel_pattern), done)
-                tray.pattern = re.compile(check.kernel_pattern)
-                self._trays[check.name] = tray
+                waiting = old.get(check.name) or _CheckQueue(re.compile(check.kernel_pattern), done)
+                waiting.pattern = re.compile(check.kernel_pattern)
+                self._trays[check.name] = waiting
         # One search for the lines that are nobody's, which is nearly all of them.
         patterns = [
-            *(tray.pattern.pattern for tray in self._trays.values()),
+            *(waiting.pattern.pattern for waiting in self._trays.values()),
             *(p.pattern for p in self._wakes.values()),
         ]
         self._any = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)") if _joinable(patterns) else None
@@ -73,7 +73,7 @@ class Inbox:
     @property
     def read_after(self) -> int | None:
         """The number after which the log must be read; None: from the beginning."""
-        first = min((tray.done for tray in self._trays.values()), default=self._scanned)
+        first = min((waiting.done for waiting in self._trays.values()), default=self._scanned)
         return None if first < 0 else first
 
     @property
@@ -88,55 +88,55 @@ class Inbox:
         if self._any is not None and not self._any.search(record.text):
             return ()
         woken = [name for name, pattern in self._wakes.items() if is_new and pattern.search(record.text)]
-        for name, tray in self._trays.items():
-            if record.seq > tray.done and tray.pattern.search(record.text):
-                tray.pending.append(record)
-                self._bound(name, tray)
+        for name, waiting in self._trays.items():
+            if record.seq > waiting.done and waiting.pattern.search(record.text):
+                waiting.pending.append(record)
+                self._bound(name, waiting)
                 woken.append(name)
         return tuple(woken)
 
     def waiting(self, check: str) -> bool:
         """Whether there are records that the check has not judged."""
-        tray = self._trays.get(check)
-        return tray is not None and bool(tray.pending or tray.taken)
+        waiting = self._trays.get(check)
+        return waiting is not None and bool(waiting.pending or waiting.taken)
 
     def take(self, check: str) -> tuple[KernelRecord, ...]:
         """The records that the check's coming run is to judge. Follow with `judged` or `not_judged`."""
-        if (tray := self._trays.get(check)) is None:
+        if (waiting := self._trays.get(check)) is None:
             return ()
-        tray.taken, tray.pending = tray.pending, []
-        return tuple(tray.taken)
+        waiting.taken, waiting.pending = waiting.pending, []
+        return tuple(waiting.taken)
 
     def judged(self, check: str) -> None:
-        if tray := self._trays.get(check):
-            self._finish(tray)
+        if waiting := self._trays.get(check):
+            self._finish(waiting)
 
     def not_judged(self, check: str, blame: bool) -> None:
         """The run did not judge its records. `blame`: it may be the records' doing, so not for ever again."""
-        if (tray := self._trays.get(check)) is None or not tray.taken:
+        if (waiting := self._trays.get(check)) is None or not waiting.taken:
             return
-        tray.tries += blame
-        if tray.tries >= TRIES:
-            self.lost[check] = self.lost.get(check, 0) + len(tray.taken)
-            self._finish(tray)
+        waiting.tries += blame
+        if waiting.tries >= TRIES:
+            self.lost[check] = self.lost.get(check, 0) + len(waiting.taken)
+            self._finish(waiting)
         else:
-            tray.pending = tray.taken + tray.pending
-            tray.taken = []
-            self._bound(check, tray)
+            waiting.pending = waiting.taken + waiting.pending
+            waiting.taken = []
+            self._bound(check, waiting)
 
     def take_lost(self) -> dict[str, int]:
         """Records given up since the last call, by check."""
         lost, self.lost = self.lost, {}
         return lost
 
-    def _finish(self, tray: _Tray) -> None:
-        tray.done = self._scanned if not tray.pending else max([tray.done, *(r.seq for r in tray.taken)])
-        tray.taken, tray.tries = [], 0
+    def _finish(self, waiting: _CheckQueue) -> None:
+        waiting.done = self._scanned if not waiting.pending else max([waiting.done, *(r.seq for r in waiting.taken)])
+        waiting.taken, waiting.tries = [], 0
 
-    def _bound(self, name: str, tray: _Tray) -> None:
-        if (over := len(tray.pending) - PENDING_LIMIT) > 0:
+    def _bound(self, name: str, waiting: _CheckQueue) -> None:
+        if (over := len(waiting.pending) - PENDING_LIMIT) > 0:
             self.lost[name] = self.lost.get(name, 0) + over
-            del tray.pending[:over]
+            del waiting.pending[:over]
 
 
 def _joinable(patterns: Iterable[str]) -> bool:

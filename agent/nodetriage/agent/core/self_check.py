@@ -14,7 +14,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class SelfCheck:
     """`lost_records` are those overwritten in the kernel's log; `unjudged` those that a check could not judge."""
 
     spool_trouble: str = ""
@@ -24,7 +24,7 @@ class Own:
     unjudged: Mapping[str, int] = field(default_factory=dict)
 
 
-def judge(now: Own, before: Own | None, policy: Policy) -> Iterator[Finding]:
+def judge(now: SelfCheck, before: SelfCheck | None, policy: Policy) -> Iterator[Finding]:
     """Losses are since the last call: the caller starts each time from nothing."""
     if now.spool_trouble:
         yield _finding("spool", "spool_not_written", {"why": now.spool_trouble})
@@ -36,25 +36,25 @@ def judge(now: Own, before: Own | None, policy: Policy) -> Iterator[Finding]:
         yield _finding(check, "kernel_log_overrun", {"lost_records": lost, "check": check})
 
 
-def result(now: Own) -> Result:
+def result(now: SelfCheck) -> Result:
     """The same as one run's result, for the verdict."""
     findings = tuple(judge(now, None, Policy()))
     return Result(OWN.name, Outcome.FINDINGS if findings else Outcome.OK, findings)
 
 
-def _finding(part: str, fault: str, evidence: Mapping[str, Scalar]) -> Finding:
-    return Finding(part, fault, faults()[fault].severity, evidence)
+def _finding(component: str, fault: str, evidence: Mapping[str, Scalar]) -> Finding:
+    return Finding(component, fault, faults()[fault].severity, evidence)
 
 
-def _read(host: Host) -> Own:
+def _read(host: Host) -> SelfCheck:
     raise NotImplementedError("the daemon knows; no worker can")
 
 
-OWN: Check[Own, Policy] = Check(
+OWN: Check[SelfCheck, Policy] = Check(
     name="agent",
     read=_read,
     judge=judge,
     policy=Policy(),
     faults=("spool_not_written", "kernel_log_unreadable", "kernel_log_overrun"),
-    remember=latest,
+    next_state=latest,
 )

@@ -40,7 +40,7 @@ class Change:
     kind: Kind
     check: str
     outcome: Outcome | None = None
-    part: str = ""
+    component: str = ""
     fault: str = ""
     severity: Severity = Severity.INFO
     evidence: Mapping[str, Scalar] = field(default_factory=dict)
@@ -48,10 +48,10 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OpenFinding:
     """A finding that counts. Times are CLOCK_BOOTTIME seconds."""
 
-    part: str
+    component: str
     fault: str
     severity: Severity
     evidence: Mapping[str, Scalar]
@@ -65,14 +65,14 @@ class Held:
 
     @property
     def key(self) -> Key:
-        return self.part, self.fault
+        return self.component, self.fault
 
 
 @dataclass(frozen=True, slots=True)
-class Rising:
+class Candidate:
     """A finding seen in too few runs to count yet (Check.raise_after)."""
 
-    part: str
+    component: str
     fault: str
     runs: int
 
@@ -85,8 +85,8 @@ class CheckVerdict:
     why: str = ""
     at_s: float = 0.0
     took_ms: float = 0.0
-    held: tuple[Held, ...] = ()
-    rising: tuple[Rising, ...] = ()
+    held: tuple[OpenFinding, ...] = ()
+    rising: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float)
     before = last.checks.get(check.name)
     step = _Step(check, result, now_s, before)
     step.outcome()
-    if result.outcome in (Outcome.OK, Outcome.FINDINGS) or result.left_alone:
+    if result.outcome in (Outcome.OK, Outcome.FINDINGS) or result.excluded:
         step.looked()
     elif result.outcome is Outcome.HUNG:
         step.hung()
@@ -119,10 +119,10 @@ def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float)
     return Verdict(last.boot_id, {**last.checks, check.name: now}), tuple(step.changes)
 
 
-def clear(last: Verdict, check: str, part: str, fault: str, actor: str) -> tuple[Verdict, tuple[Change, ...]]:
+def clear(last: Verdict, check: str, component: str, fault: str, actor: str) -> tuple[Verdict, tuple[Change, ...]]:
     """An operator's word that a fault is dealt with. No change if it is not held."""
     known = last.checks.get(check)
-    gone = [h for h in known.held if h.key == (part, fault)] if known else []
+    gone = [h for h in known.held if h.key == (component, fault)] if known else []
     if known is None or not gone:
         return last, ()
     now = dataclasses.replace(known, held=tuple(h for h in known.held if h not in gone))
@@ -149,8 +149,8 @@ class _Step:
         self.result = result
         self.now_s = now_s
         self.before = before
-        self.held: dict[Key, Held] = {h.key: h for h in before.held} if before else {}
-        self.rising: dict[Key, Rising] = {(r.part, r.fault): r for r in before.rising} if before else {}
+        self.held: dict[Key, OpenFinding] = {h.key: h for h in before.held} if before else {}
+        self.rising: dict[Key, Candidate] = {(r.component, r.fault): r for r in before.rising} if before else {}
         self.changes: list[Change] = []
 
     def outcome(self) -> None:
@@ -178,10 +178,12 @@ class _Step:
                 self._seen_again(self.held[key], finding)
             else:
                 self._new(key, finding)
-        alone = self.result.left_alone
-        self.rising = {k: r for k, r in self.rising.items() if (k in seen or r.part in alone) and k not in self.held}
+        alone = self.result.excluded
+        self.rising = {
+            k: r for k, r in self.rising.items() if (k in seen or r.component in alone) and k not in self.held
+        }
         for key, held in list(self.held.items()):
-            if key not in seen and held.part not in self.result.left_alone:
+            if key not in seen and held.component not in self.result.excluded:
                 self._not_seen(held)
 
     def hung(self) -> None:
@@ -204,19 +206,21 @@ class _Step:
     def _new(self, key: Key, finding: Finding) -> None:
         runs = self.rising[key].runs + 1 if key in self.rising else 1
         # Something that happened once will not be seen twice: only conditions are waited for.
-        if runs >= self.check.raise_after or _ends(finding.fault) != "gone":
+        if runs >= self.check.raise_after or _latching(finding.fault) != "no":
             self._raise(finding)
         else:
-            self.rising[key] = Rising(*key, runs)
+            self.rising[key] = Candidate(*key, runs)
 
     def _raise(self, finding: Finding, hung: bool = False) -> None:
         now_s = self.now_s
-        held = Held(finding.part, finding.fault, finding.severity, finding.evidence, now_s, now_s, now_s, hung=hung)
+        held = OpenFinding(
+            finding.component, finding.fault, finding.severity, finding.evidence, now_s, now_s, now_s, hung=hung
+        )
         self.held[held.key] = held
         self._tell(Kind.RAISED, held)
 
-    def _seen_again(self, held: Held, finding: Finding) -> None:
-        event_like = _ends(held.fault) != "gone"
+    def _seen_again(self, held: OpenFinding, finding: Finding) -> None:
+        event_like = _latching(held.fault) != "no"
         if event_like and finding.severity < held.severity:  # an event that happened is not undone by a milder one
             finding = dataclasses.replace(finding, severity=held.severity, evidence=held.evidence)
         now = dataclasses.replace(
@@ -234,26 +238,26 @@ class _Step:
             now = self._tell(Kind.REPEATED, now)
         self.held[held.key] = now
 
-    def _not_seen(self, held: Held) -> None:
+    def _not_seen(self, held: OpenFinding) -> None:
         fault = faults().get(held.fault)
         forgotten_s = fault.forgotten_after_s if fault else None
         missed = held.missed + 1
-        cleared = _ends(held.fault) == "gone" and missed >= self.check.clear_after
+        cleared = _latching(held.fault) == "no" and missed >= self.check.clear_after
         forgotten = forgotten_s is not None and self.now_s - held.seen_s >= forgotten_s
         if cleared or forgotten:
             self._clear(held)
         elif held.occurrences > held.told and self.now_s - held.told_s >= REPEAT_EVERY_S:
             self.held[held.key] = self._tell(Kind.REPEATED, held)  # those that the rate limit held back
-        elif _ends(held.fault) == "gone":
+        elif _latching(held.fault) == "no":
             self.held[held.key] = dataclasses.replace(held, missed=missed)
 
-    def _tell(self, kind: Kind, held: Held) -> Held:
+    def _tell(self, kind: Kind, held: OpenFinding) -> OpenFinding:
         self.changes.append(
             Change(
                 kind,
                 self.check.name,
                 self.result.outcome,
-                held.part,
+                held.component,
                 held.fault,
                 held.severity,
                 held.evidence,
@@ -262,27 +266,27 @@ class _Step:
         )
         return dataclasses.replace(held, told_s=self.now_s, told=held.occurrences)
 
-    def _clear(self, held: Held) -> None:
+    def _clear(self, held: OpenFinding) -> None:
         del self.held[held.key]
         evidence: dict[str, Scalar] = {"held_s": round(self.now_s - held.raised_s, 3)}
         self.changes.append(_cleared(self.check.name, self.result.outcome, held, evidence))
 
 
-def _cleared(check: str, outcome: Outcome, held: Held, evidence: Mapping[str, Scalar]) -> Change:
-    return Change(Kind.CLEARED, check, outcome, held.part, held.fault, held.severity, evidence, held.occurrences)
+def _cleared(check: str, outcome: Outcome, held: OpenFinding, evidence: Mapping[str, Scalar]) -> Change:
+    return Change(Kind.CLEARED, check, outcome, held.component, held.fault, held.severity, evidence, held.occurrences)
 
 
 def _worst(findings: Iterable[Finding]) -> dict[Key, Finding]:
     """One finding for each part and fault: the gravest, if a check gave several."""
     worst: dict[Key, Finding] = {}
     for finding in findings:
-        key = (finding.part, finding.fault)
+        key = (finding.component, finding.fault)
         if key not in worst or finding.severity > worst[key].severity:
             worst[key] = finding
     return worst
 
 
-def _ends(fault: str) -> str:
+def _latching(fault: str) -> str:
     """An unknown fault (of a third party's check) is a condition."""
     known: Fault | None = faults().get(fault)
-    return known.ends if known else "gone"
+    return known.latching if known else "no"

@@ -43,7 +43,7 @@ class Ended(Exception):
         self.again_in_s = again_in_s
 
 
-class Proof(Protocol):
+class Credentials(Protocol):
     """Both ends show who they are, on one connection."""
 
     async def metadata(self, certificate: bytes) -> Metadata:
@@ -60,7 +60,7 @@ class Identity:
     tls: ssl.SSLContext | None = None  # None: plaintext, on this machine only
     server_name: str = ""  # whom the server's certificate must name; "": the host of the address
     metadata: Metadata = ()
-    proof: Proof | None = None
+    proof: Credentials | None = None
 
 
 async def anonymous(_: str) -> Identity:
@@ -124,7 +124,7 @@ async def connect(address: str, identity: Identity) -> AsyncIterator[Connection]
         await call.close()
 
 
-async def _verify(connection: Connection, proof: Proof, call: Call) -> None:
+async def _verify(connection: Connection, proof: Credentials, call: Call) -> None:
     """Raises Ended where the controller sent us away, rather than that it did not show who it is."""
     try:
         async with asyncio.timeout(VERIFY_LIMIT_S):

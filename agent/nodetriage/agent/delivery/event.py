@@ -39,7 +39,7 @@ def make(change: Change, boot_id: str, at: Moment) -> Unnumbered:
         at_boot_us=at.boot_us,
         kind=f"EVENT_KIND_{change.kind.name}",
         check=change.check,
-        part=change.part,
+        component=change.component,
         fault=change.fault,
         severity=f"SEVERITY_{change.severity.name}",
         outcome=wire_outcome(change.outcome),

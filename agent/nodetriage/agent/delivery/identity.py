@@ -98,10 +98,10 @@ class MungeIdentity:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         tls.set_alpn_protocols(["h2"])
-        return Identity(tls, proof=MungeProof(self._munge, self._node, self._controller_uid))
+        return Identity(tls, proof=MungeCredentials(self._munge, self._node, self._controller_uid))
 
 
-class MungeProof:
+class MungeCredentials:
     """Of one connection: its claim names the certificate that the server showed there."""
 
     def __init__(self, munge: Munge, node: str, controller_uid: int) -> None:

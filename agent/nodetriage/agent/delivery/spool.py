@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodetriage.agent.delivery.event import Unnumbered, is_loss
-from nodetriage.agent.delivery.writer import Journal, Kept, Row, Write
+from nodetriage.agent.delivery.writer import Kept, Row, SpoolWriter, Write
 from nodetriage.service.crashpoint import passing
 
 OVERHEAD_BYTES = 200  # of an event, in memory and on disk, beyond its body
@@ -63,7 +63,7 @@ class Spool:
         self._max_bytes = max_bytes
         self._on_durable = on_durable
         path = folder / "spool.sqlite"
-        self._journal = Journal(path, self._snapshot, self._committed, self._adopt, on_trouble)
+        self._journal = SpoolWriter(path, self._snapshot, self._committed, self._adopt, on_trouble)
         self._events: list[Stored] = []  # oldest first: earlier boots, then this one by seq
         self._bytes = 0
         self._next_seq = 1

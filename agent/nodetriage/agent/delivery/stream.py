@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from nodetriage.agent.core.aligned_timer import Cadence, woken_or_due
+from nodetriage.agent.core.aligned_timer import AlignedTimer, woken_or_due
 from nodetriage.agent.delivery.connection import Connection, Ended, Identity, Refused, anonymous, connect
 from nodetriage.agent.delivery.event import numbered
 from nodetriage.agent.delivery.spool import SETTLE_S, SeqRange, Spool, Stored
@@ -21,7 +21,7 @@ ACK_LIMIT_S = 60.0  # without any ack while some are due: the controller does no
 BACK_OFF_S = (1.0, 30.0)  # first and largest span of the full jitter
 
 
-class Unanswered(Exception):
+class NoAnswer(Exception):
     """The controller is connected and does not do its part."""
 
 
@@ -52,9 +52,9 @@ class Stream:
         command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
         identify: Callable[[str], Awaitable[Identity]] = anonymous,
         back_off_s: tuple[float, float] = BACK_OFF_S,
-        cadence: Cadence | None = None,
+        timer: AlignedTimer | None = None,
     ) -> None:
-        self._cadence = cadence or Cadence()
+        self._cadence = timer or AlignedTimer()
         self.state = "no controller is set" if not addresses else "not connected yet"
         self.connected = False
         self._addresses = addresses
@@ -85,7 +85,7 @@ class Stream:
                 why = "the controller closed the stream"
             except Ended as end:
                 why, again_in_s = str(end), end.again_in_s
-            except (Refused, Unanswered, OSError, TimeoutError) as error:
+            except (Refused, NoAnswer, OSError, TimeoutError) as error:
                 why = str(error) or "no answer in time"
             failures = 0 if self.connected else failures + 1
             self.connected = False
@@ -125,7 +125,7 @@ class Stream:
         await line.write(pb.AgentMessage(hello=hello))
         message = await line.read()
         if message is None or message.WhichOneof("body") != "welcome":
-            raise Unanswered("the controller did not begin with a welcome")
+            raise NoAnswer("the controller did not begin with a welcome")
         if moved := self._spool.agree(ranges(message.welcome.stored)):
             self._log.warning("events renumbered", by=moved, why="the controller knows later ones of this boot")
         return message.welcome
@@ -184,7 +184,7 @@ class _Session:
         if not self._unacked:
             self._heard_s = time.monotonic()
         elif time.monotonic() - self._heard_s > ACK_LIMIT_S:
-            raise Unanswered(f"no ack for {ACK_LIMIT_S:.0f} s")
+            raise NoAnswer(f"no ack for {ACK_LIMIT_S:.0f} s")
 
     @property
     def waits_for_disk(self) -> bool:

@@ -54,7 +54,7 @@ class Kept:
     values: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Journal:
+class SpoolWriter:
     """All four run in the event loop: `snapshot` gives all that should be on disk, `committed` hears which rows are,
     `adopt` gets what an earlier run left where that could be read only later than at the start, `failed` is told that
     there is new `trouble`.

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from nodetriage.agent.machine.host import Announce, Host
 from nodetriage.agent.machine.recorded import command_name, inside
-from nodetriage.agent.machine.redact import Scrubber
+from nodetriage.agent.machine.redact import Redactor
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, Outcome, Program, Unavailable
 from nodetriage.checks.profiles import catalogue
@@ -31,7 +31,7 @@ class CaptureHost(Host):
     def __init__(self, root: Path, into: Path, announce: Announce | None = None) -> None:
         super().__init__(root, announce=announce)
         self._into = os.path.realpath(into)
-        self._scrub = Scrubber(self._key(), self._host_names())
+        self._scrub = Redactor(self._key(), self._host_names())
         self.errors: dict[str, str] = {}
         self.spaces: dict[str, FsSpace] = {}
         self.records: dict[int, KernelRecord] = {}

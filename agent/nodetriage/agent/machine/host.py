@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
-from nodetriage.agent.machine.live import Running
+from nodetriage.agent.machine.live import LiveMachine
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
 
 Announce = Callable[[str], None]
@@ -94,28 +94,28 @@ class Host:
 
     def quarantine(self, addresses: frozenset[str]) -> None:
         """GPUs that NVML is not to be asked about from now on: after Xid 79, 119 or 120 each call may hang for ever."""
-        if isinstance(self._machine, Running):
+        if isinstance(self._machine, LiveMachine):
             self._machine.quarantined = addresses
 
     def call_programs(self, how: Mapping[str, tuple[str, ...]]) -> None:
         """How this site calls the programs that checks name: another path, further arguments, a wrapper."""
-        if isinstance(self._machine, Running):
+        if isinstance(self._machine, LiveMachine):
             self._machine.programs = how
 
     @property
     def is_tree(self) -> bool:
         """Whether this is a recorded machine: nothing in it can hang."""
-        return not isinstance(self._machine, Running)
+        return not isinstance(self._machine, LiveMachine)
 
     def glob(self, pattern: str) -> list[PurePosixPath]:
         found = [PurePosixPath("/")]
         parts = PurePosixPath("/", pattern).parts[1:]
-        for i, part in enumerate(parts):
+        for i, component in enumerate(parts):
             last = i + 1 == len(parts)
-            if not any(c in part for c in "*?["):
-                found = [p / part for p in found if not last or self.exists(p / part)]
+            if not any(c in component for c in "*?["):
+                found = [p / component for p in found if not last or self.exists(p / component)]
                 continue
-            found = [p / name for p in found for name in fnmatch.filter(self._names(p), part)]
+            found = [p / name for p in found for name in fnmatch.filter(self._names(p), component)]
         return sorted(found)
 
     def _names(self, folder: PurePosixPath) -> list[str]:
@@ -229,11 +229,11 @@ class Host:
         self._left_alone.update((gpu.pci, None) for gpu in gpus if gpu.failure is NvmlFailure.NOT_ASKED)
         return gpus
 
-    def leave_alone(self, part: str) -> None:
-        self._left_alone[part] = None
+    def exclude(self, component: str) -> None:
+        self._left_alone[component] = None
 
     @property
-    def left_alone(self) -> tuple[str, ...]:
+    def excluded(self) -> tuple[str, ...]:
         return tuple(self._left_alone)
 
     def kernel_log(self) -> tuple[KernelRecord, ...]:
@@ -257,10 +257,10 @@ class Host:
 def machine_at(root: Path, announce: Announce) -> Machine:
     """The running machine for "/", a recorded tree for any other folder."""
     if str(root) == "/":
-        return Running(announce)
-    from nodetriage.agent.machine.recorded import Tree
+        return LiveMachine(announce)
+    from nodetriage.agent.machine.recorded import RecordedMachine
 
-    return Tree(root)
+    return RecordedMachine(root)
 
 
 def read_whole(path: str) -> bytes:

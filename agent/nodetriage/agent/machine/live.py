@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nodetriage.agent.machine.nvml import Library
 
 
-class Running:
+class LiveMachine:
     """The machine that this process runs on."""
 
     def __init__(self, announce: Callable[[str], None]) -> None:

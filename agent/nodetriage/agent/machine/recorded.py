@@ -22,7 +22,7 @@ from nodetriage.checks.model.settings import ConfigError, decode, load_toml
 T = TypeVar("T")
 
 
-class Tree:
+class RecordedMachine:
     """Implements host.Machine on a folder. No link leads out of it: an absolute one starts at it."""
 
     def __init__(self, root: Path, likes: tuple[str, ...] = ()) -> None:
@@ -33,7 +33,7 @@ class Tree:
         like = self._own_table("like.toml")
         if self._root in likes:
             raise ConfigError(f"{root}/like.toml: a tree cannot be like itself")
-        self._base = Tree(_beside(root, like), (*likes, self._root)) if like else None
+        self._base = RecordedMachine(_beside(root, like), (*likes, self._root)) if like else None
         self._without = tuple(like.get("without", ()))
         self._errors = _errors(self._table("errors.toml"))
         self._folders: dict[str, str] = {}  # where those lie that were asked for

@@ -19,7 +19,7 @@ _SECRET_FILE = re.compile(r"serial|asset_tag|machine-id|hostname", re.IGNORECASE
 _MOUNTS = re.compile(r"/(?:mountinfo|mounts|fstab)$")
 
 
-class Scrubber:
+class Redactor:
     """`names` are the host names of the machine."""
 
     def __init__(self, key: bytes, names: Iterable[str] = ()) -> None:

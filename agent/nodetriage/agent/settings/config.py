@@ -104,11 +104,11 @@ class ProgramSettings:
 class HookSettings:
     """[hooks]"""
 
-    authority: Literal["observe", "act"] = "act"  # observe: no job is refused; what would have been is recorded
+    mode: Literal["observe", "enforce"] = "enforce"  # observe: no job is refused; what would have been is recorded
     deadline_s: float = 1.0  # in which a hook has its answer
     when_unknown: Literal["open", "closed"] = "open"  # agent away or slow, check hung, broken or stale: let in, or not
-    refuse_at: Severity = Severity.HIGH  # a fault this grave refuses the job
-    epilog_fails_at: Severity = Severity.HIGH  # a fault this grave fails the epilog, which drains the node
+    refuse_at: Severity = Severity.CRITICAL  # a fault this grave refuses the job
+    epilog_fails_at: Severity = Severity.CRITICAL  # a fault this grave fails the epilog, which drains the node
     never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that refuse no job
     stale_after: float = 2.0  # periods (every_s) of a check after which its last result no longer counts
     reuse_s: float = 1.0  # a result this young is live enough: jobs that start together share one look

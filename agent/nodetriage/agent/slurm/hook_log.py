@@ -25,7 +25,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class HookLog:
     """`lost`: there were more than could be noted, or some could not be read; `why` says more where it is known."""
 
     notes: tuple[Note, ...] = ()
@@ -33,25 +33,25 @@ class Notes:
     why: str = ""
 
 
-def take(folder: Path) -> Notes:
+def take(folder: Path) -> HookLog:
     """All notes, which are gone then; none while a hook is writing. Raises OSError."""
     path = folder / "unanswered"
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        return Notes()
+        return HookLog()
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         data = os.read(fd, 2 * LIMIT_BYTES)
         path.unlink()
     except BlockingIOError:
-        return Notes()
+        return HookLog()
     finally:
         os.close(fd)
     return read(data)
 
 
-def read(data: bytes) -> Notes:
+def read(data: bytes) -> HookLog:
     """The notes in a file's bytes. Never raises: a line that was cut short is a loss, not the end."""
     notes, lost = [], len(data) > LIMIT_BYTES
     for line in data.splitlines():
@@ -59,7 +59,7 @@ def read(data: bytes) -> Notes:
             notes.append(_decoder.decode(line))
         except msgspec.MsgspecError:
             lost = True
-    return Notes(tuple(notes), lost)
+    return HookLog(tuple(notes), lost)
 
 
 _decoder = msgspec.json.Decoder(Note)

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent.check_scheduler import Record, Rounds
-from nodetriage.agent.core.verdict import Change, CheckVerdict, Held, Kind
+from nodetriage.agent.check_scheduler import CheckScheduler, Record
+from nodetriage.agent.core.verdict import Change, CheckVerdict, Kind, OpenFinding
 from nodetriage.agent.settings.config import HookSettings
 from nodetriage.agent.slurm import hook_log
-from nodetriage.agent.slurm.hook_log import Note, Notes
+from nodetriage.agent.slurm.hook_log import HookLog, Note
 from nodetriage.checks.model import Check, Outcome, Scalar, Severity
 from nodetriage.checks.model.faults import faults
 
@@ -46,7 +46,7 @@ _FACTS = {
 class Known:
     """What is known of a node when a hook asks. `grave` are (check, finding), the gravest first; `unknown` by check."""
 
-    grave: tuple[tuple[str, Held], ...]
+    grave: tuple[tuple[str, OpenFinding], ...]
     unknown: Mapping[str, str]
 
 
@@ -94,7 +94,7 @@ def line(found: Known) -> str:
         fault = faults().get(held.fault)
         title = f": {fault.title}" if fault else ""
         more = f"; and {len(found.grave) - 1} more" if len(found.grave) > 1 else ""
-        return f"nodetriage: {held.fault} {held.part} ({held.severity.name.lower()}, {name}){title}{more}"
+        return f"nodetriage: {held.fault} {held.component} ({held.severity.name.lower()}, {name}){title}{more}"
     if found.unknown:
         (name, why), *rest = found.unknown.items()
         return f"nodetriage: not known: {name}: {why}{f'; and {len(rest)} more' if rest else ''}"
@@ -134,17 +134,17 @@ class Hooks:
     def __init__(
         self,
         settings: HookSettings,
-        rounds: Rounds,
+        scheduler: CheckScheduler,
         record: Record,
         clock: Callable[[], float],
         run_dir: Path,
         jobs: Jobs | None = None,
     ) -> None:
-        self._rounds = rounds
+        self._rounds = scheduler
         self._record = record
         self._clock = clock
         self._run_dir = run_dir
-        self._boot_id = rounds.verdict.boot_id
+        self._boot_id = scheduler.verdict.boot_id
         self._jobs = dict(jobs.began_s) if jobs and jobs.boot_id == self._boot_id else {}
         self._live: dict[str, asyncio.Task[Any]] = {}
         self._told: dict[str, tuple[float, int]] = {}  # why a node was not known: when that was told, jobs since
@@ -172,7 +172,7 @@ class Hooks:
         if verb == "epilog":
             self._end(job, request)
         bad = bool(found.grave) or (bool(found.unknown) and settings.when_unknown == "closed")
-        refused = bad and settings.authority == "act"
+        refused = bad and settings.mode == "enforce"
         self._tell(verb, found, bad, refused, job)
         return f"{int(refused)} {plain(line(found))}"
 
@@ -181,7 +181,7 @@ class Hooks:
         try:
             taken = hook_log.take(self._run_dir)
         except OSError as error:
-            taken = Notes((), lost=True, why=f"unanswered hooks: {error}")
+            taken = HookLog((), lost=True, why=f"unanswered hooks: {error}")
         evidences = [_evidence(note) for note in taken.notes]
         if taken.lost:
             evidences.append({"why": taken.why or "more hooks had no answer than could be noted"})
@@ -189,8 +189,8 @@ class Hooks:
             self._record([_event("hook_unanswered", Outcome.HUNG, evidence) for evidence in evidences], {})
 
     def _known(self, late: Iterable[str], fail_at: Severity) -> Known:
-        rounds = self._rounds
-        return known(rounds.checks, rounds.verdict.checks, late, self._clock(), self._settings, fail_at)
+        scheduler = self._rounds
+        return known(scheduler.checks, scheduler.verdict.checks, late, self._clock(), self._settings, fail_at)
 
     async def _look(self, verb: str) -> list[str]:
         """Runs the cheap checks, and those with lines of the kernel's log to judge; those that did not answer in time.
@@ -198,9 +198,9 @@ class Hooks:
         The runs go on by themselves.
         """
         also = self._settings.epilog_checks if verb == "epilog" else ()
-        rounds = self._rounds
-        names = [n for n, c in rounds.checks.items() if (c.in_prolog or n in also) and not self._just_seen(n)]
-        names += [n for n in rounds.checks if n not in names and rounds.is_behind(n)]
+        scheduler = self._rounds
+        names = [n for n, c in scheduler.checks.items() if (c.in_prolog or n in also) and not self._just_seen(n)]
+        names += [n for n in scheduler.checks if n not in names and scheduler.is_behind(n)]
         for name in names:
             if name not in self._live:  # jobs that start together share a run
                 self._live[name] = asyncio.get_running_loop().create_task(self._run(name))
@@ -243,7 +243,7 @@ class Hooks:
                 Kind.OUTCOME,
                 "epilog",
                 Outcome.FINDINGS,
-                held.part,
+                held.component,
                 held.fault,
                 held.severity,
                 {**held.evidence, **job, "seen_by": name, "raised_in_job": held.raised_s >= began_s},

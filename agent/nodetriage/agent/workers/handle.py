@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from nodetriage.agent.workers import hang
-from nodetriage.agent.workers.process import Child, ForkServer, StartFailed
+from nodetriage.agent.workers.process import ForkServer, StartFailed, WorkerProcess
 from nodetriage.agent.workers.run import Result
 from nodetriage.agent.workers.worker import Reply, Request, Setup
 from nodetriage.checks.model import Check, KernelRecord, Outcome
@@ -57,10 +57,10 @@ class _Run:
             self.result.set_exception(error)
 
 
-class DeviceClass:
+class WorkerHandle:
     def __init__(self, name: str, server: ForkServer, setup: Setup, on_free: Callable[[str], None]) -> None:
         self.name = name
-        self.child: Child | None = None
+        self.child: WorkerProcess | None = None
         self.abandoned: Abandoned | None = None
         self.setup = setup
         self._told: Setup | None = None  # what the living worker was told
@@ -126,7 +126,7 @@ class DeviceClass:
         why = f"the {self.name} worker failed {self._failures} times in a row; it starts again in {wait_s:.0f} s"
         return lambda check: Result(check.name, Outcome.BROKEN, why=why, ran=False)
 
-    async def _living(self) -> Child:
+    async def _living(self) -> WorkerProcess:
         if self.child is None:
             self.child = await self._server.start(self.name)
             self._told = None
@@ -141,7 +141,7 @@ class DeviceClass:
             request = Request(run.id, run.check.name, run.records, msgspec.Raw(run.memory or b"null"))
             yield msgspec.json.encode(request) + b"\n"
 
-    async def _hear(self, child: Child, since_s: float) -> None:
+    async def _hear(self, child: WorkerProcess, since_s: float) -> None:
         """The next answer. Raises TimeoutError once the run that is under way has taken longer than it may."""
         loop = asyncio.get_running_loop()
         # Answers to the first may wait in the worker while it hangs in a later one, which has a limit of its own.
@@ -167,7 +167,7 @@ class DeviceClass:
         run = self._given.popleft()
         run.end(_result(run.check.name, reply))
 
-    def _under_way(self, child: Child) -> tuple[_Run, float]:
+    def _under_way(self, child: WorkerProcess) -> tuple[_Run, float]:
         """What the worker runs by its own word, and since when; else the first that it was given, for ever."""
         running, began_s = child.doing.running()
         found = next((run for run in self._given if run.id == running), None)
@@ -191,14 +191,14 @@ class DeviceClass:
         why = f"no answer for {waited_s:.1f} s while at: {doing}"
         run.end(Result(run.check.name, Outcome.HUNG, (found,), why=why, took_ms=round(waited_s * 1000, 3)))
 
-    def _end_worker(self, child: Child, run: _Run) -> None:
+    def _end_worker(self, child: WorkerProcess, run: _Run) -> None:
         """The blame is the run's alone: those before it, whose answers are lost, and those after it are given again."""
         self._given.remove(run)
         self.child = None
         child.kill()
         self._back_off()
 
-    async def _until_free(self, child: Child) -> None:
+    async def _until_free(self, child: WorkerProcess) -> None:
         try:
             await child.ended.wait()
         finally:
@@ -250,7 +250,7 @@ def _result(check: str, reply: Reply) -> Result:
         why=reply.why or (reply.forgot and f"started without its memory: {reply.forgot}"),
         memory=bytes(reply.memory),
         took_ms=reply.took_ms,
-        left_alone=reply.left_alone,
+        excluded=reply.excluded,
     )
 
 

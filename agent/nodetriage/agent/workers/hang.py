@@ -28,7 +28,7 @@ def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
     target = str(seen["doing"]).partition(" ")[2].removeprefix("/proc/1/root")
     fault = faults().get(check.hung_fault)
     return Finding(
-        part=target if target.startswith("/") or _PCI.fullmatch(target) else check.name,
+        component=target if target.startswith("/") or _PCI.fullmatch(target) else check.name,
         fault=check.hung_fault,
         severity=fault.severity if fault else Severity.WARNING,
         evidence=seen,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from nodetriage.agent.settings.config import AgentSettings
-from nodetriage.agent.workers.handle import KILL_LIMIT_S, Abandoned, DeviceClass, Records, within
+from nodetriage.agent.workers.handle import KILL_LIMIT_S, Abandoned, Records, WorkerHandle, within
 from nodetriage.agent.workers.process import ForkServer
 from nodetriage.agent.workers.run import Result
 from nodetriage.agent.workers.worker import Setup
@@ -20,14 +20,14 @@ def setup_from(settings: AgentSettings) -> Setup:
     return Setup(str(settings.agent.root), policies, programs=settings.programs.by_name())
 
 
-class Workers:
+class WorkerPool:
     """`on_free` is called with a device class when its abandoned worker has died at last."""
 
     def __init__(self, setup: Setup, catalogue: str, on_free: Callable[[str], None]) -> None:
         self._server = ForkServer(catalogue)
         self._setup = setup
         self._on_free = on_free
-        self._classes: dict[str, DeviceClass] = {}
+        self._classes: dict[str, WorkerHandle] = {}
 
     async def run(self, check: Check[Any, Any], records: Records = (), memory: bytes | None = None) -> Result:
         """One run of the check in its class's worker. `memory` and the result's are JSON. Never raises, never late.
@@ -71,7 +71,7 @@ class Workers:
             child.forget()
         self._server.stop()
 
-    def _class(self, name: str) -> "DeviceClass":
+    def _class(self, name: str) -> "WorkerHandle":
         if name not in self._classes:
-            self._classes[name] = DeviceClass(name, self._server, self._setup, self._on_free)
+            self._classes[name] = WorkerHandle(name, self._server, self._setup, self._on_free)
         return self._classes[name]

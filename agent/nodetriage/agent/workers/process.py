@@ -19,7 +19,7 @@ class StartFailed(Exception):
     """No worker could be started; the text says why."""
 
 
-class Child:
+class WorkerProcess:
     """One worker process. `ended` is set by the kernel's word (pidfd), never by waiting; `told` once the fork server
     has said how it ended, or never will."""
 
@@ -70,13 +70,13 @@ class ForkServer:
         self._socket: socket.socket | None = None
         self._pid = 0
         self._waiting: deque[asyncio.Future[tuple[int, int]]] = deque()
-        self._children: dict[int, Child] = {}
+        self._children: dict[int, WorkerProcess] = {}
 
     @property
     def pid(self) -> int:
         return self._pid
 
-    async def start(self, device_class: str) -> Child:
+    async def start(self, device_class: str) -> WorkerProcess:
         """A new worker. Raises StartFailed."""
         loop = asyncio.get_running_loop()
         here, there = socket.socketpair()
@@ -102,7 +102,7 @@ class ForkServer:
             there.close()
             os.close(page)
         reader, writer = await asyncio.open_connection(sock=here, limit=LINE_LIMIT_BYTES)
-        child = self._children[pid] = Child(pid, pidfd, doing, reader, writer)
+        child = self._children[pid] = WorkerProcess(pid, pidfd, doing, reader, writer)
         return child
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from nodetriage.checks.model import Check, Finding, Host, Outcome, Unavailable
 class Result:
     """What one run gave. `memory` is for the next run's judge; `why` explains any outcome but ok and findings.
 
-    `cleared` are (part, fault) pairs that are over; the verdict applies them before `findings`. `left_alone` are parts
+    `cleared` are (part, fault) pairs that are over; the verdict applies them before `findings`. `excluded` are parts
     that were not looked at, though the run as a whole was: nothing that is held against them is cleared, and a run
     that found nothing elsewhere is `skipped`, not `ok`. `ran`: False where there was no worker to run it.
     """
@@ -23,7 +23,7 @@ class Result:
     why: str = ""
     memory: Any = None
     took_ms: float = 0.0
-    left_alone: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     ran: bool = True
 
 
@@ -39,14 +39,14 @@ def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
         now = check.read(host)
         findings = tuple(check.judge(now, before, policy))
         cleared = tuple(check.clears(now, before)) if check.clears else ()
-        memory = check.remember(before, now)
+        memory = check.next_state(before, now)
     except Unavailable as error:
         return result(Outcome.SKIPPED, why=str(error), memory=before)
     except Exception as error:  # noqa: BLE001 a check's fault must not take the worker with it
         return result(Outcome.BROKEN, why=f"{type(error).__name__}: {error}", memory=before)
     outcome = Outcome.FINDINGS if findings else Outcome.OK
-    alone, why = host.left_alone, ""
+    alone, why = host.excluded, ""
     if alone:
         outcome = Outcome.FINDINGS if findings else Outcome.SKIPPED
         why = f"not looked at: {', '.join(alone)}"
-    return result(outcome, findings=findings, cleared=cleared, left_alone=alone, why=why, memory=memory)
+    return result(outcome, findings=findings, cleared=cleared, excluded=alone, why=why, memory=memory)

@@ -66,7 +66,7 @@ class Reply(msgspec.Struct, frozen=True):
     memory: msgspec.Raw
     took_ms: float
     forgot: str = ""
-    left_alone: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 class Doing:
@@ -194,13 +194,13 @@ class Session:
             memory,
             result.took_ms,
             forgot,
-            result.left_alone,
+            result.excluded,
         )
 
 
 def memory_type(check: Check[Any, Any]) -> Any:
     """The type that the check's memory has, from its annotations. Raises KeyError where it has none."""
-    return typing.get_type_hints(check.read if check.remember is latest else check.remember)["return"]
+    return typing.get_type_hints(check.read if check.next_state is latest else check.next_state)["return"]
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ REQUEUED = "requeued, no evidence"
 
 _NODE_FAIL_STATES = ("NODE_FAIL", "BOOT_FAIL")
 # What makes a cause the primary one; the names at the end only settle a tie, so that it is always settled alike.
-_NEAREST = ("failed", "symptom", "priority", "first_at", "node", "check", "fault", "part")
+_NEAREST = ("failed", "symptom", "priority", "first_at", "node", "check", "fault", "component")
 _ALL = taxonomy.bits(taxonomy.DOMAINS)
 _USER = taxonomy.bits(("user",))
 
@@ -35,7 +35,7 @@ class Attribution:
     before_min: float = 10.0
     after_min: float = 5.0
     anchor: Literal["end", "start"] = "end"
-    min_severity: Severity = Severity.LOW  # from here on a finding is a failed check
+    min_severity: Severity = Severity.MAJOR  # from here on a finding is a failed check
     # A fault that was told long before and was there all through the window. It is kept among the causes, but counts
     # only if this is set: on simulated fleets most jobs that end so ended for another reason (docs/history.md).
     open_faults: bool = False

@@ -32,9 +32,11 @@ def episodes(events: pl.DataFrame, open_at_most: timedelta) -> Episodes:
     known = taxonomy.table_of(events)
     told = events.filter(pl.col("kind").is_in(("raised", "changed", "repeated", "cleared")) & (pl.col("fault") != ""))
     told = told.join(known, on=["fault", "xid"], how="left", nulls_equal=True)
-    part = ["node", "check", "part", "fault"]
-    told = told.with_columns(pl.col("at").dt.epoch("us").alias("from_us")).sort([*part, "from_us"], maintain_order=True)
-    same = pl.all_horizontal(pl.col(c) == pl.col(c).shift(-1) for c in part).fill_null(False)
+    component = ["node", "check", "component", "fault"]
+    told = told.with_columns(pl.col("at").dt.epoch("us").alias("from_us")).sort(
+        [*component, "from_us"], maintain_order=True
+    )
+    same = pl.all_horizontal(pl.col(c) == pl.col(c).shift(-1) for c in component).fill_null(False)
     longest = pl.col("from_us") + open_at_most // timedelta(microseconds=1)
     until = pl.when(same).then(pl.min_horizontal(pl.col("from_us").shift(-1), longest)).otherwise(longest)
     told = told.with_columns(pl.when("condition").then(until).otherwise("from_us").alias("to_us"))
@@ -42,15 +44,17 @@ def episodes(events: pl.DataFrame, open_at_most: timedelta) -> Episodes:
     streams = told.unique(_STREAM, maintain_order=True).sort(_STREAM).with_row_index("stream")
     streams = streams.with_columns((pl.col("node").rank("dense") - 1).cast(pl.Int64).alias("node_id"))
     rows = told.join(streams.select(*_STREAM, "stream", "node_id"), on=_STREAM, nulls_equal=True)
-    streams = streams.drop("at", "kind", "part", "from_us", "to_us")
-    return Episodes(rows.select("stream", "node_id", "part", "from_us", "to_us").sort("stream", "from_us"), streams)
+    streams = streams.drop("at", "kind", "component", "from_us", "to_us")
+    return Episodes(
+        rows.select("stream", "node_id", "component", "from_us", "to_us").sort("stream", "from_us"), streams
+    )
 
 
 def met(found: Episodes, windows: pl.DataFrame) -> pl.DataFrame:
     """The streams that each window meets.
 
     `windows`: run, node, lo, hi (Datetime; both ends belong to the window). Result: run, the columns of `streams`,
-    `part` and `first_at` of the earliest episode that began in the window (or before it and still open), `events`
+    `component` and `first_at` of the earliest episode that began in the window (or before it and still open), `events`
     that began in it, `open` (it was there when the window began).
     """
     nodes = found.streams.select("node", "node_id").unique("node")
@@ -83,7 +87,7 @@ def _streams_met(index: "_Index", asked: pl.DataFrame, rows: pl.DataFrame) -> pl
     return asked.filter(pl.Series(hit, dtype=pl.Boolean)).select(
         "run",
         "stream",
-        rows["part"].gather(place).alias("part"),
+        rows["component"].gather(place).alias("component"),
         pl.from_epoch(rows["from_us"].gather(place), time_unit="us").dt.replace_time_zone("UTC").alias("first_at"),
         pl.Series("events", started[hit]),
         pl.Series("open", was_open[hit] > 0),

@@ -21,7 +21,7 @@ class Budget:
     """`share` of COMPLETED jobs that may have seen a failed check, strictly below."""
 
     share: float = 0.01
-    min_severity: Severity = Severity.LOW
+    min_severity: Severity = Severity.MAJOR
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:

@@ -64,14 +64,14 @@ def taxonomy() -> Taxonomy:
 def table_of(events: pl.DataFrame) -> pl.DataFrame:
     """For each (fault, xid) in `events`: category, priority, domains (bits of DOMAINS), symptom, lasts, condition.
 
-    `condition` marks faults that stay until they are cleared (faults.toml: ends = "gone"); others happen at a time.
+    `condition` marks faults that stay until they are cleared (faults.toml: latching = "no"); others happen at a time.
     """
     kinds = events.select("fault", "xid").unique(maintain_order=True)
     rows = []
     for fault, xid in kinds.iter_rows():
         entry = taxonomy().of(fault, xid)
         known = faults.faults().get(fault)
-        lasting = known is not None and known.ends == "gone"
+        lasting = known is not None and known.latching == "no"
         rows.append(
             (fault, xid, entry.category, entry.priority, bits(entry.domains), entry.symptom, entry.lasts, lasting)
         )

@@ -31,7 +31,10 @@ _BATCH_ROWS = 100_000
 
 _events = sql.table(
     "events",
-    *(sql.column(c) for c in ("id", "node", "at_us", "kind", "check_name", "part", "fault", "severity", "message")),
+    *(
+        sql.column(c)
+        for c in ("id", "node", "at_us", "kind", "check_name", "component", "fault", "severity", "message")
+    ),
 )
 
 
@@ -124,7 +127,7 @@ def _open_sqlite(path: Path) -> sql.Engine:
 
 def _events_from(connection: sql.Connection, now: datetime, since: datetime | None, until: datetime | None) -> Imported:
     c = _events.c
-    wanted = sql.select(c.id, c.node, c.at_us, c.kind, c.check_name, c.part, c.fault, c.severity)
+    wanted = sql.select(c.id, c.node, c.at_us, c.kind, c.check_name, c.component, c.fault, c.severity)
     if since is not None:
         wanted = wanted.where(c.at_us >= _unix_us(since))
     if until is not None:
@@ -150,7 +153,7 @@ _ROW = {
     "at_us": pl.Int64,
     "kind": pl.Int64,
     "check_name": pl.String,
-    "part": pl.String,
+    "component": pl.String,
     "fault": pl.String,
     "severity": pl.Int64,
 }

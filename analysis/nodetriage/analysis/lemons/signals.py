@@ -138,7 +138,7 @@ def _failures(history: History, attributed: Attributed) -> pl.DataFrame:
 
 
 def _incidents(told: pl.DataFrame) -> pl.DataFrame:
-    serious = told.filter(pl.col("severity") >= int(Severity.HIGH)).select("node", "at").sort("node", "at")
+    serious = told.filter(pl.col("severity") >= int(Severity.CRITICAL)).select("node", "at").sort("node", "at")
     return serious.filter(~_soon_after())
 
 

@@ -51,7 +51,7 @@ def job_report(study: Study, job_id: str) -> list[Section]:
                 "first_at",
                 "node",
                 "check",
-                "part",
+                "component",
                 "fault",
                 "xid",
                 "severity",

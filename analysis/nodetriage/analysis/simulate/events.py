@@ -80,16 +80,18 @@ def _frame(
     def column(values: Sequence[str | int | None], dtype: pl.DataType | type[pl.DataType]) -> pl.Series:
         return pl.Series(values, dtype=dtype).gather(kind)
 
-    numbered = np.array([k.part in ("gpu", "mlx5") for k in kinds])[kind]
+    numbered = np.array([k.component in ("gpu", "mlx5") for k in kinds])[kind]
     unit = pl.Series(np.where(numbered, rng.integers(8, size=node.size), -1))
-    part = column([k.part for k in kinds], pl.String)
+    component = column([k.component for k in kinds], pl.String)
     return pl.DataFrame(
         {
             "node": names.gather(node),
             "at": pl.Series(base_us + (at_day * DAY_US).astype(np.int64)).cast(pl.Datetime("us", "UTC")),
             "kind": pl.repeat(what, node.size, eager=True, dtype=pl.String),
             "check": column([k.check for k in kinds], pl.String),
-            "part": pl.select(pl.when(unit >= 0).then(part + "-" + unit.cast(pl.String)).otherwise(part)).to_series(),
+            "component": pl.select(
+                pl.when(unit >= 0).then(component + "-" + unit.cast(pl.String)).otherwise(component)
+            ).to_series(),
             "fault": column([k.fault for k in kinds], pl.String),
             "severity": column([int(k.severity) for k in kinds], pl.Int8),
             "xid": column([k.xid for k in kinds], pl.Int32),

@@ -44,9 +44,9 @@ class Kind(NamedTuple):
     category: str
     share: float
     check: str = ""
-    part: str = ""
+    component: str = ""
     fault: str = ""
-    severity: Severity = Severity.HIGH
+    severity: Severity = Severity.CRITICAL
     xid: int | None = None
     state: str = "FAILED"  # what Slurm calls the end of the job
 
@@ -70,7 +70,7 @@ USER_XID = Kind("user_program", 1.0, "gpu_xid", "gpu", "gpu_xid_application", se
 NOISE = (
     Kind("ecc_corrected", 0.55, "gpu_xid", "gpu", "gpu_xid_warning", severity=Severity.WARNING, xid=92),
     Kind("ib_flap", 0.35, "ib_link", "mlx5", "ib_link_flapping", severity=Severity.WARNING),
-    Kind("false_alarm", 0.10, "fs_mounts", "/datasets", "mount_stale", severity=Severity.HIGH),
+    Kind("false_alarm", 0.10, "fs_mounts", "/datasets", "mount_stale", severity=Severity.CRITICAL),
 )
 
 APPLICATION_XIDS = (13, 31, 43)  # printed by programs at fault in their own memory accesses

@@ -26,7 +26,7 @@ class Policy:
     """What each is worth. One supply of several may fail and the node works on: see to it, in the day."""
 
     failed: Severity = Severity.WARNING
-    redundancy_lost: Severity = Severity.LOW  # the next one to fail takes the jobs with it
+    redundancy_lost: Severity = Severity.MAJOR  # the next one to fail takes the jobs with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def read(host: Host) -> Power:
     return Power(status, units, tuple(s.name for s in status if _PRESENT in s.states))
 
 
-def remember(before: Power | None, now: Power) -> Power:
+def next_state(before: Power | None, now: Power) -> Power:
     seen = dict.fromkeys((*(before.seen if before else ()), *now.seen))
     return Power(now.supplies, now.units, tuple(seen))
 
@@ -77,6 +77,6 @@ CHECK = Check(
     faults=("psu_failed", "psu_input_lost", "psu_failure_predicted", "psu_missing", "psu_redundancy_lost"),
     worker="bmc",
     timeout_s=130,
-    remember=remember,
+    next_state=next_state,
     raise_after=2,
 )

@@ -17,10 +17,15 @@ _LAST = 64  # entries a look; reading a log of a thousand takes a slow BMC half 
 _RULES: tuple[tuple[str, str, str, Severity], ...] = (
     # sensor, event, fault
     ("Critical Interrupt", "Correctable|Degraded|Software NMI|Diagnostic", "bmc_bus_corrected", Severity.WARNING),
-    ("Critical Interrupt", "", "bmc_critical_interrupt", Severity.HIGH),
-    ("Memory", "Uncorrectable|Parity", "bmc_memory_uncorrectable", Severity.HIGH),
+    ("Critical Interrupt", "", "bmc_critical_interrupt", Severity.CRITICAL),
+    ("Memory", "Uncorrectable|Parity", "bmc_memory_uncorrectable", Severity.CRITICAL),
     ("Memory", "limit", "bmc_memory_correctable_limit", Severity.WARNING),
-    ("Processor", "IERR|Thermal Trip|FRB|Uncorrectable|Machine Check|Configuration", "bmc_processor", Severity.HIGH),
+    (
+        "Processor",
+        "IERR|Thermal Trip|FRB|Uncorrectable|Machine Check|Configuration",
+        "bmc_processor",
+        Severity.CRITICAL,
+    ),
 )
 
 
@@ -30,7 +35,7 @@ class Policy:
     is in the log from before a reboot may be why the machine rebooted, or may have been repaired since."""
 
     first_look_h: float = 1.0
-    first_look: Severity = Severity.LOW
+    first_look: Severity = Severity.MAJOR
     full_at_pct: int = 90
 
 
@@ -76,7 +81,7 @@ def judge(now: EventLog, before: EventLog | None, policy: Policy) -> Iterator[Fi
                 break
 
 
-def remember(before: EventLog | None, now: EventLog) -> EventLog:
+def next_state(before: EventLog | None, now: EventLog) -> EventLog:
     """The newest entries, and those of the look before: an answer that was cut short makes none of them new."""
     known = dict.fromkeys((*(before.entries if before else ()), *now.entries))
     return replace(now, entries=tuple(known)[-2 * _LAST :])
@@ -90,5 +95,5 @@ CHECK = Check(
     faults=(*dict.fromkeys(fault for _, _, fault, _ in _RULES), "bmc_log_full"),
     worker="bmc",
     timeout_s=200,
-    remember=remember,
+    next_state=next_state,
 )

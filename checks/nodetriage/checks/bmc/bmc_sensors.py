@@ -15,8 +15,8 @@ from nodetriage.checks.readers import ipmi
 class Policy:
     """What a sensor is worth that is past its critical, or its non-recoverable threshold."""
 
-    temperature_critical: Severity = Severity.LOW
-    temperature_non_recoverable: Severity = Severity.HIGH
+    temperature_critical: Severity = Severity.MAJOR
+    temperature_non_recoverable: Severity = Severity.CRITICAL
     fan_critical: Severity = Severity.WARNING  # the others speed up; heat is judged by temperatures
 
 

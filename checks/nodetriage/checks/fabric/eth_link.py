@@ -19,8 +19,8 @@ class Expected:
 
     count: int = 1  # how many of that pattern
     speed_mbps: int = 0  # 0: not judged
-    down: Severity = Severity.HIGH
-    slow: Severity = Severity.LOW
+    down: Severity = Severity.CRITICAL
+    slow: Severity = Severity.MAJOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class Policy:
     """Interfaces that nobody names are watched from the first time that they are up."""
 
     expected: Mapping[str, Expected] = field(default_factory=dict)  # by pattern of interface names
-    down: Severity = Severity.LOW  # was up since boot, and nobody says that it must be
+    down: Severity = Severity.MAJOR  # was up since boot, and nobody says that it must be
     flap_window_s: float = 10_800.0
-    serious_flaps: int = 3  # within the window: low instead of warning
+    serious_flaps: int = 3  # within the window: major instead of warning
 
 
 def read(host: Host) -> tuple[Interface, ...]:
     return read_interfaces(host)
 
 
-def remember(before: tuple[Interface, ...] | None, now: tuple[Interface, ...]) -> tuple[Interface, ...]:
+def next_state(before: tuple[Interface, ...] | None, now: tuple[Interface, ...]) -> tuple[Interface, ...]:
     """The newest reading, with whether each was ever up, and when it lost its carrier."""
     old = {interface.name: interface for interface in before or ()}
     return tuple(_since(old.get(interface.name), interface) for interface in now)
@@ -61,7 +61,7 @@ def judge(now: tuple[Interface, ...], before: tuple[Interface, ...] | None, poli
         raise Unavailable("no Ethernet adapter in /sys/class/net")
     old = {interface.name: interface for interface in before or ()}
     there = dict.fromkeys(policy.expected, 0)
-    for interface in remember(before, now):
+    for interface in next_state(before, now):
         pattern = next((p for p in policy.expected if fnmatchcase(interface.name, p)), None)
         if pattern is not None:
             there[pattern] += 1
@@ -76,23 +76,23 @@ def judge(now: tuple[Interface, ...], before: tuple[Interface, ...] | None, poli
 
 
 def _judge_one(interface: Interface, downs: int, expected: Expected | None, policy: Policy) -> Iterator[Finding]:
-    part = interface.name
+    component = interface.name
     facts: dict[str, Scalar] = {"pci": interface.pci, "bond": interface.bond, "speed_mbps": interface.speed_mbps}
     if interface.error:
-        yield Finding(part, "eth_unreadable", Severity.LOW, {"error": interface.error})
+        yield Finding(component, "eth_unreadable", Severity.MAJOR, {"error": interface.error})
     elif not interface.carrier:
         if expected is not None:
-            yield Finding(part, "eth_link_down", expected.down, {**facts, "wanted_up": interface.wanted_up})
+            yield Finding(component, "eth_link_down", expected.down, {**facts, "wanted_up": interface.wanted_up})
         elif interface.was_up and interface.wanted_up:  # not one that somebody took down on purpose
             severity = Severity.WARNING if interface.bond else policy.down
-            yield Finding(part, "eth_link_down", severity, {**facts, "wanted_up": True})
+            yield Finding(component, "eth_link_down", severity, {**facts, "wanted_up": True})
     else:
         if expected is not None and 0 < interface.speed_mbps < expected.speed_mbps:
-            yield Finding(part, "eth_link_slow", expected.slow, {**facts, "expected_mbps": expected.speed_mbps})
+            yield Finding(component, "eth_link_slow", expected.slow, {**facts, "expected_mbps": expected.speed_mbps})
         recent = sum(interface.at_s - at_s <= policy.flap_window_s for at_s in interface.flaps_at_s)
         if downs:
-            severity = Severity.LOW if recent >= policy.serious_flaps else Severity.WARNING
-            yield Finding(part, "eth_link_flapping", severity, {**facts, "flaps": downs, "in_window": recent})
+            severity = Severity.MAJOR if recent >= policy.serious_flaps else Severity.WARNING
+            yield Finding(component, "eth_link_flapping", severity, {**facts, "flaps": downs, "in_window": recent})
 
 
 CHECK = Check(
@@ -103,6 +103,6 @@ CHECK = Check(
     faults=("eth_missing", "eth_unreadable", "eth_link_down", "eth_link_slow", "eth_link_flapping"),
     worker="fabric",
     every_s=300,
-    remember=remember,
+    next_state=next_state,
     wakes_on=("udev:net",),
 )

@@ -26,13 +26,13 @@ class Limit:
 def _limits() -> dict[str, Limit]:
     """120 symbol errors an hour are the bit error rate of 1e-12 that the InfiniBand specification allows."""
     return {
-        "symbol_error": Limit(120, 20, Severity.LOW),
+        "symbol_error": Limit(120, 20, Severity.MAJOR),
         "link_error_recovery": Limit(3, 3),
         "port_rcv_errors": Limit(10 * HOUR_S, 100),
         "port_xmit_discards": Limit(100 * HOUR_S, 1000),
-        "local_link_integrity_errors": Limit(0, 1, Severity.LOW),
-        "excessive_buffer_overrun_errors": Limit(0, 1, Severity.LOW),
-        "rx_crc_errors": Limit(120, 20, Severity.LOW),
+        "local_link_integrity_errors": Limit(0, 1, Severity.MAJOR),
+        "excessive_buffer_overrun_errors": Limit(0, 1, Severity.MAJOR),
+        "rx_crc_errors": Limit(120, 20, Severity.MAJOR),
     }
 
 
@@ -52,7 +52,7 @@ def read(host: Host) -> tuple[Counters, ...]:
     return ports
 
 
-def remember(before: tuple[Counters, ...] | None, now: tuple[Counters, ...]) -> tuple[Counters, ...]:
+def next_state(before: tuple[Counters, ...] | None, now: tuple[Counters, ...]) -> tuple[Counters, ...]:
     """The newest values, with the counters that were full at the first look at their port and have been since."""
     old = {port.name: port for port in before or ()}
     return tuple(_since(old.get(port.name), port) for port in now)
@@ -66,9 +66,9 @@ def _since(old: Counters | None, port: Counters) -> Counters:
 def judge(now: tuple[Counters, ...], before: tuple[Counters, ...] | None, policy: Policy) -> Iterator[Finding]:
     """One finding a port: the gravest of the counters that rose too fast, and the others in its evidence."""
     old = {port.name: port for port in before or ()}
-    for port in remember(before, now):
+    for port in next_state(before, now):
         if port.error:
-            yield Finding(port.name, "ib_port_unreadable", Severity.LOW, {"error": port.error, "pci": port.pci})
+            yield Finding(port.name, "ib_port_unreadable", Severity.MAJOR, {"error": port.error, "pci": port.pci})
         full = [c for c in FULL if port.is_full(c) and (policy.full_since_boot or c not in port.full_at_first)]
         if full:
             yield Finding(
@@ -99,5 +99,5 @@ CHECK = Check(
     faults=("ib_errors", "ib_counter_saturated", "ib_port_unreadable"),
     worker="fabric",
     every_s=300,
-    remember=remember,
+    next_state=next_state,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.ib_port import SATURATED, Port, downs_since, read_ports, remember
+from nodetriage.checks.readers.ib_port import SATURATED, Port, downs_since, next_state, read_ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Role:
     ports: int = 0  # how many there should be
     rate_gbps: float = 0
     width: int = 0  # lanes
-    down: Severity = Severity.HIGH
-    slow: Severity = Severity.LOW
+    down: Severity = Severity.CRITICAL
+    slow: Severity = Severity.MAJOR
     must_be_up: bool = True  # False: a port that was never up since boot may stay down
 
 
@@ -33,7 +33,7 @@ class Policy:
     others: Role = Role(must_be_up=False)
     init_grace_s: float = 180.0  # how long a port may wait for its subnet manager
     flap_window_s: float = 10_800.0
-    serious_flaps: int = 3  # within the window: low instead of warning
+    serious_flaps: int = 3  # within the window: major instead of warning
     full_since_boot: bool = False  # report counters too that were full at the first look: many are, after one bad day
 
 
@@ -47,7 +47,7 @@ def judge(now: tuple[Port, ...], before: tuple[Port, ...] | None, policy: Policy
         raise Unavailable("no InfiniBand or RoCE port in /sys/class/infiniband")
     claimed = dict.fromkeys(policy.roles, 0)
     old = {port.name: port for port in before or ()}
-    for port in remember(before, now):
+    for port in next_state(before, now):
         name = next((n for n, r in policy.roles.items() if any(fnmatchcase(port.hca, p) for p in r.hcas)), None)
         if name is not None:
             claimed[name] += 1
@@ -68,7 +68,7 @@ def _judge_port(port: Port, downs: int, role: Role, policy: Policy) -> Iterator[
         "link_layer": port.link_layer,
     }
     if port.error:
-        yield Finding(port.name, "ib_port_unreadable", Severity.LOW, {"error": port.error, "pci": port.pci})
+        yield Finding(port.name, "ib_port_unreadable", Severity.MAJOR, {"error": port.error, "pci": port.pci})
     elif port.waiting_since_s is not None:
         waited_s = port.at_s - port.waiting_since_s
         if waited_s >= policy.init_grace_s:
@@ -81,7 +81,7 @@ def _judge_port(port: Port, downs: int, role: Role, policy: Policy) -> Iterator[
         yield from _judge_speed(port, role)
         recent = sum(port.at_s - at_s <= policy.flap_window_s for at_s in port.flaps_at_s)
         if downs:
-            severity = Severity.LOW if recent >= policy.serious_flaps else Severity.WARNING
+            severity = Severity.MAJOR if recent >= policy.serious_flaps else Severity.WARNING
             yield Finding(
                 port.name, "ib_link_flapping", severity, {"flaps": downs, "in_window": recent, "pci": port.pci}
             )
@@ -114,7 +114,7 @@ CHECK = Check(
     worker="fabric",
     every_s=60,
     timeout_s=5,
-    remember=remember,
+    next_state=next_state,
     wakes_on=("udev:infiniband",),
     in_prolog=True,
 )  # fmt: skip

@@ -19,7 +19,9 @@ class Policy:
 
     expect_ecc: bool = False
     corrected_per_hour: float = 1000.0  # between two looks; a healthy GPU has a handful in its life
-    first_look: Severity = Severity.LOW  # uncorrected errors that were there before anybody looked: a job survived them
+    first_look: Severity = (
+        Severity.MAJOR
+    )  # uncorrected errors that were there before anybody looked: a job survived them
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,9 @@ def judge(now: tuple[Errors, ...], before: tuple[Errors, ...] | None, policy: Po
     for gpu in now:
         old = earlier.get(gpu.uuid)
         if gpu.enabled is False and policy.expect_ecc:
-            yield Finding(gpu.pci, "gpu_ecc_off", Severity.LOW, {"uuid": gpu.uuid})
+            yield Finding(gpu.pci, "gpu_ecc_off", Severity.MAJOR, {"uuid": gpu.uuid})
         if gpu.sram_threshold:
-            yield Finding(gpu.pci, "gpu_sram_threshold", Severity.HIGH, {"uuid": gpu.uuid})
+            yield Finding(gpu.pci, "gpu_sram_threshold", Severity.CRITICAL, {"uuid": gpu.uuid})
         yield from _uncorrected(gpu, old, policy)
         if old and gpu.at_s > old.at_s:
             new, hours = increase(old.corrected, gpu.corrected), (gpu.at_s - old.at_s) / 3600
@@ -87,7 +89,7 @@ def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Fi
     if new := max(sram, increase(old.uncorrected, gpu.uncorrected)):
         memory = "SRAM" if sram else "DRAM or SRAM"
         evidence = {**counts, "new": new, "memory": memory, "uuid": gpu.uuid}
-        yield Finding(gpu.pci, _UNCORRECTED, Severity.HIGH, evidence)
+        yield Finding(gpu.pci, _UNCORRECTED, Severity.CRITICAL, evidence)
 
 
 def clears(now: tuple[Errors, ...], before: tuple[Errors, ...] | None) -> Iterable[tuple[str, str]]:
@@ -99,7 +101,7 @@ def clears(now: tuple[Errors, ...], before: tuple[Errors, ...] | None) -> Iterab
             yield gpu.pci, _UNCORRECTED
 
 
-def remember(before: tuple[Errors, ...] | None, now: tuple[Errors, ...]) -> tuple[Errors, ...]:
+def next_state(before: tuple[Errors, ...] | None, now: tuple[Errors, ...]) -> tuple[Errors, ...]:
     return keep(before, now)
 
 
@@ -111,7 +113,7 @@ CHECK = Check(
     faults=(_UNCORRECTED, "gpu_sram_threshold", "gpu_ecc_corrected_rate", "gpu_ecc_off"),
     worker="gpu",
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
     clears=clears,
     kernel_wakes=r"NVRM: Xid \([^)]*\): (48|92|94|95|140|17[12])\b",
 )

@@ -19,7 +19,7 @@ class Policy:
     """One slow look at a working GPU may be the moment in which its link speeds up."""
 
     slow_runs: int = 3  # looks at the working GPU in a row that must find its link slow
-    severity: Severity = Severity.LOW
+    severity: Severity = Severity.MAJOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def read(host: Host) -> tuple[Speed, ...]:
     return tuple(found)
 
 
-def remember(before: tuple[Speed, ...] | None, now: tuple[Speed, ...]) -> tuple[Speed, ...]:
+def next_state(before: tuple[Speed, ...] | None, now: tuple[Speed, ...]) -> tuple[Speed, ...]:
     """The newest reading, with how many looks in a row at the working GPU found its link slow."""
     old = {gpu.uuid: gpu.slow_runs for gpu in before or ()}
     return keep(before, (replace(gpu, slow_runs=_slow_runs(old.get(gpu.uuid, 0), gpu)) for gpu in now))
@@ -62,7 +62,7 @@ def _slow_runs(before: int, gpu: Speed) -> int:
 def judge(now: tuple[Speed, ...], before: tuple[Speed, ...] | None, policy: Policy) -> Iterator[Finding]:
     """A GPU that was slow at work is held to be so while it idles: nothing shows the contrary."""
     here = {gpu.uuid for gpu in now}
-    for gpu in remember(before, now):
+    for gpu in next_state(before, now):
         if gpu.uuid in here and gpu.slow_runs >= policy.slow_runs:
             evidence: dict[str, Scalar] = {
                 "kind": "gpu", "generation": gpu.generation, "expected_generation": gpu.most, "looks": gpu.slow_runs,
@@ -79,5 +79,5 @@ CHECK = Check(
     faults=("pcie_link_slow",),
     worker="gpu",
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nodetriage.checks.model import Check, Finding, Host, NvmlFailure, Scalar, Severity, Unavailable
 
 _DRIVER_FAILURES = (NvmlFailure.DRIVER_NOT_LOADED, NvmlFailure.VERSION_MISMATCH)
-_FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.LOW}  # the rest is high
+_FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.MAJOR}  # the rest is high
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def read(host: Host) -> Inventory:
     return Inventory(bus, nvml, "", bus)
 
 
-def remember(before: Inventory | None, now: Inventory) -> Inventory:
+def next_state(before: Inventory | None, now: Inventory) -> Inventory:
     return replace(now, ever=tuple(sorted({*now.bus, *(before.ever if before else ())})))
 
 
@@ -69,33 +69,33 @@ def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[
         raise Unavailable("no NVIDIA GPU on the PCI bus")
     missing = sorted(expected - set(now.bus))
     for address in missing:
-        yield Finding(address, "gpu_missing", Severity.HIGH, {"on_bus": len(now.bus)})
+        yield Finding(address, "gpu_missing", Severity.CRITICAL, {"on_bus": len(now.bus)})
     if not missing and len(now.bus) < policy.expected_gpus:
         evidence = {"on_bus": len(now.bus), "expected": policy.expected_gpus}
-        yield Finding("gpus", "gpu_missing", Severity.HIGH, evidence)
+        yield Finding("gpus", "gpu_missing", Severity.CRITICAL, evidence)
     if now.nvml is None:
         if now.bus:
-            severity = Severity.HIGH if policy.expected_gpus else Severity.WARNING
+            severity = Severity.CRITICAL if policy.expected_gpus else Severity.WARNING
             yield Finding("nvidia-driver", "gpu_driver_unusable", severity, {"why": now.why, "on_bus": len(now.bus)})
         return
     yield from _unanswered(now.nvml, policy)
     for address in sorted(set(now.bus) - {a.pci for a in now.nvml}):
-        yield Finding(address, "gpu_not_enumerated", Severity.HIGH, {"nvml_count": len(now.nvml)})
+        yield Finding(address, "gpu_not_enumerated", Severity.CRITICAL, {"nvml_count": len(now.nvml)})
 
 
 def _unanswered(nvml: tuple[Answer, ...], policy: Policy) -> Iterator[Finding]:
     for gpu in nvml:
         if gpu.refused:
-            severity = Severity.LOW if len(gpu.refused) >= policy.many_refused else Severity.WARNING
+            severity = Severity.MAJOR if len(gpu.refused) >= policy.many_refused else Severity.WARNING
             calls: dict[str, Scalar] = {"calls": ",".join(gpu.refused)[:200], "failing": len(gpu.refused)}
             yield Finding(gpu.pci, "gpu_calls_failing", severity, {**calls, "uuid": gpu.uuid})
         if gpu.failure in (None, NvmlFailure.NOT_ASKED):
             continue
         evidence = {"nvml": gpu.failure.value, "text": gpu.text[:200], **({"uuid": gpu.uuid} if gpu.uuid else {})}
         if gpu.failure in _DRIVER_FAILURES:  # running jobs go on, new ones fail: no reason to end any
-            yield Finding(gpu.pci, "gpu_driver_unusable", Severity.LOW, evidence)
+            yield Finding(gpu.pci, "gpu_driver_unusable", Severity.MAJOR, evidence)
         else:
-            yield Finding(gpu.pci, "gpu_not_answering", _FAILURES.get(gpu.failure, Severity.HIGH), evidence)
+            yield Finding(gpu.pci, "gpu_not_answering", _FAILURES.get(gpu.failure, Severity.CRITICAL), evidence)
 
 
 CHECK = Check(
@@ -106,7 +106,7 @@ CHECK = Check(
     faults=("gpu_missing", "gpu_not_enumerated", "gpu_not_answering", "gpu_calls_failing", "gpu_driver_unusable"),
     worker="gpu",
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
     kernel_wakes=r"NVRM: (?:Xid \([^)]*\): (?:79|119|120|143|154)\b|.*(?:fallen off the bus|RmInitAdapter failed))",
     wakes_on=("udev:pci",),
     raise_after=2,  # a driver that is being reloaded lists no GPU for some seconds

@@ -12,7 +12,7 @@ from nodetriage.checks.readers import nvlink
 from nodetriage.checks.readers.gpu import answering, keep
 from nodetriage.checks.readers.nvlink import Links
 
-_FAILING = ("gpu_nvlink_failing", Severity.LOW)
+_FAILING = ("gpu_nvlink_failing", Severity.MAJOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def read(host: Host) -> tuple[Links, ...]:
     return found
 
 
-def remember(before: tuple[Links, ...] | None, now: tuple[Links, ...]) -> tuple[Links, ...]:
+def next_state(before: tuple[Links, ...] | None, now: tuple[Links, ...]) -> tuple[Links, ...]:
     ever = {gpu.uuid: gpu.ever_up for gpu in before or ()}
     return keep(before, (replace(g, ever_up=tuple(sorted({*g.up, *ever.get(g.uuid, ())}))) for g in now))
 
@@ -61,7 +61,7 @@ def _down(gpu: Links, ever_up: tuple[int, ...], policy: Policy) -> Iterator[Find
     evidence: dict[str, Scalar] = {"links": links, "up": len(gpu.up), "uuid": gpu.uuid}
     if policy.expected_links:
         evidence["expected"] = policy.expected_links
-    yield Finding(gpu.pci, "gpu_nvlink_down", Severity.HIGH, evidence)
+    yield Finding(gpu.pci, "gpu_nvlink_down", Severity.CRITICAL, evidence)
 
 
 def _fabric(gpu: Links, policy: Policy) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def _fabric(gpu: Links, policy: Policy) -> Iterator[Finding]:
     if broken:
         known = {"state": state, "status": status, "clique": gpu.fabric_clique, "health": ",".join(bad) or None}
         evidence: dict[str, Scalar] = {k: v for k, v in known.items() if v is not None}
-        yield Finding(gpu.pci, "gpu_fabric_incomplete", Severity.HIGH, {**evidence, "uuid": gpu.uuid})
+        yield Finding(gpu.pci, "gpu_fabric_incomplete", Severity.CRITICAL, {**evidence, "uuid": gpu.uuid})
 
 
 def _errors(old: Links, gpu: Links, policy: Policy) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ CHECK = Check(
     faults=("gpu_nvlink_down", "gpu_fabric_incomplete", "gpu_nvlink_errors", "gpu_nvlink_failing"),
     worker="gpu",
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
     kernel_wakes=r"NVRM: Xid \([^)]*\): (74|136|14[4-9]|150)\b|: SXid \(",
     raise_after=2,  # right after boot links come up one by one
 )

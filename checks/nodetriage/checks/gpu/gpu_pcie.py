@@ -63,7 +63,7 @@ def judge(now: tuple[Replays, ...], before: tuple[Replays, ...] | None, policy: 
             yield Finding(gpu.pci, "gpu_pcie_replays", Severity.WARNING, evidence)
 
 
-def remember(before: tuple[Replays, ...] | None, now: tuple[Replays, ...]) -> tuple[Replays, ...]:
+def next_state(before: tuple[Replays, ...] | None, now: tuple[Replays, ...]) -> tuple[Replays, ...]:
     return keep(before, now)
 
 
@@ -75,5 +75,5 @@ CHECK = Check(
     faults=("gpu_pcie_replays",),
     worker="gpu",
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
 )

@@ -44,9 +44,9 @@ def judge(now: tuple[Rows, ...], before: tuple[Rows, ...] | None, policy: Policy
             "uncorrectable_rows": rows.uncorrectable_rows,
         }
         if rows.failed:
-            yield Finding(gpu.pci, "gpu_remap_failed", Severity.HIGH, evidence)
+            yield Finding(gpu.pci, "gpu_remap_failed", Severity.CRITICAL, evidence)
         if rows.pending:
-            yield Finding(gpu.pci, "gpu_remap_pending", Severity.LOW, evidence)
+            yield Finding(gpu.pci, "gpu_remap_pending", Severity.MAJOR, evidence)
         none, low = rows.banks_none or 0, rows.banks_low or 0
         if none >= policy.exhausted_banks or low >= policy.low_banks:
             banks = {"banks_none": none, "banks_low": low}

@@ -44,10 +44,10 @@ def judge(now: tuple[Pages, ...], before: tuple[Pages, ...] | None, policy: Poli
     for gpu in now:
         evidence: dict[str, Scalar] = {"single_bit": gpu.single_bit, "double_bit": gpu.double_bit, "uuid": gpu.uuid}
         if gpu.pending:
-            yield Finding(gpu.pci, "gpu_page_retirement_pending", Severity.LOW, evidence)
+            yield Finding(gpu.pci, "gpu_page_retirement_pending", Severity.MAJOR, evidence)
         many = gpu.single_bit + gpu.double_bit >= policy.most_pages
         if many or gpu.double_bit > policy.most_double_bit_pages:
-            yield Finding(gpu.pci, "gpu_pages_retired_many", Severity.LOW, evidence)
+            yield Finding(gpu.pci, "gpu_pages_retired_many", Severity.MAJOR, evidence)
 
 
 CHECK = Check(

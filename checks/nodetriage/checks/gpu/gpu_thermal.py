@@ -52,7 +52,7 @@ def _heat(gpu: Gpu) -> Heat | None:
     return Heat(gpu.pci, gpu.uuid, now or 0, margin, memory_margin)
 
 
-def remember(before: tuple[Heat, ...] | None, now: tuple[Heat, ...]) -> tuple[Heat, ...]:
+def next_state(before: tuple[Heat, ...] | None, now: tuple[Heat, ...]) -> tuple[Heat, ...]:
     """As many samples as any setting could want."""
     old = {gpu.uuid: gpu for gpu in before or ()}
     return tuple(
@@ -70,7 +70,7 @@ def _longer(samples: tuple[int, ...], new: int | None) -> tuple[int, ...]:
 
 
 def judge(now: tuple[Heat, ...], before: tuple[Heat, ...] | None, policy: Policy) -> Iterator[Finding]:
-    for gpu in remember(before, now):
+    for gpu in next_state(before, now):
         for what, samples, limit_c in (
             ("gpu", gpu.margins_c, policy.margin_c),
             ("memory", gpu.memory_margins_c, policy.memory_margin_c),
@@ -90,5 +90,5 @@ CHECK = Check(
     worker="gpu",
     every_s=300,
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
 )

@@ -38,13 +38,13 @@ def read(host: Host) -> tuple[Clocks, ...]:
     return found
 
 
-def remember(before: tuple[Clocks, ...] | None, now: tuple[Clocks, ...]) -> tuple[Clocks, ...]:
+def next_state(before: tuple[Clocks, ...] | None, now: tuple[Clocks, ...]) -> tuple[Clocks, ...]:
     looks = {gpu.uuid: gpu.slow_looks for gpu in before or ()}
     return tuple(replace(gpu, slow_looks=looks.get(gpu.uuid, 0) + 1 if _names(gpu) else 0) for gpu in now)
 
 
 def judge(now: tuple[Clocks, ...], before: tuple[Clocks, ...] | None, policy: Policy) -> Iterator[Finding]:
-    for gpu in remember(before, now):
+    for gpu in next_state(before, now):
         if (names := _names(gpu)) and gpu.slow_looks >= policy.samples:
             evidence: dict[str, Scalar] = {"reasons": ",".join(names), "looks": gpu.slow_looks, "uuid": gpu.uuid}
             yield Finding(gpu.pci, "gpu_throttled", Severity.WARNING, evidence)
@@ -63,5 +63,5 @@ CHECK = Check(
     worker="gpu",
     every_s=300,
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
 )

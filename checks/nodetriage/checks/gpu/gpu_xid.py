@@ -20,7 +20,7 @@ class Policy:
     burst_gap_s: float = 180.0  # one error prints many lines: those closer than this are one burst (at least 60)
     repeat_window_s: float = DAY_S  # at most a day: that is what the check remembers
     repeats: int = (
-        2  # bursts of 13 (same place), 31 or 32 on one GPU that make gpu_xid_repeated, of 109 that make it high
+        2  # bursts of 13 (same place), 31 or 32 on one GPU that make gpu_xid_repeated, of 109 that make it critical
     )
     warning_repeats: int = 5  # bursts of one code of severity warning on one GPU that make gpu_xid_repeated
 
@@ -42,7 +42,7 @@ def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Poli
     earlier, new = see(before or ()), see(now)
     names, fresh = uuids((*(before or ()), *now)), {id(seen) for seen in new}
     found: dict[tuple[str, str], Finding] = {}
-    for (part, fault), group in live([*earlier, *new]).items():
+    for (component, fault), group in live([*earlier, *new]).items():
         news = [seen for seen in group if id(seen) in fresh]
         if not news:
             continue
@@ -50,14 +50,14 @@ def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Poli
         # A milder line does not soften a fault that is still held.
         gravest = max((worst, *group), key=lambda s: s.worth.severity)
         count = sum(s.entry.lines for s in xid_repeats.bursts(group, policy.burst_gap_s)[-1])
-        evidence = _evidence(gravest, news, count, names.get(part))
-        found[part, fault] = Finding(part, fault, gravest.worth.severity, evidence)
+        evidence = _evidence(gravest, news, count, names.get(component))
+        found[component, fault] = Finding(component, fault, gravest.worth.severity, evidence)
     for again in xid_repeats.judge(
         earlier, new, policy.burst_gap_s, policy.repeat_window_s, policy.repeats, policy.warning_repeats
     ):
-        known = found.get((again.part, again.fault), again)
+        known = found.get((again.component, again.fault), again)
         severity = max(known.severity, again.severity)
-        found[again.part, again.fault] = replace(
+        found[again.component, again.fault] = replace(
             again, severity=severity, evidence={**known.evidence, **again.evidence}
         )
     yield from found.values()
@@ -68,7 +68,7 @@ def clears(now: tuple[Entry, ...], before: tuple[Entry, ...] | None) -> Iterable
     return ended(see(now))
 
 
-def remember(before: tuple[Entry, ...] | None, now: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def next_state(before: tuple[Entry, ...] | None, now: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """The lines of the last day."""
     return extend(before or (), now)
 
@@ -97,7 +97,7 @@ CHECK = Check(
         "gpu_power_smoothing_off", "gpu_xid_fatal", "gpu_xid_service", "gpu_xid_warning", "gpu_xid_repeated",
         "gpu_xid_application", "gpu_xid_notice", "gpu_xid_unknown", "nvswitch_fatal", "nvswitch_error",
     ),
-    remember=remember,
+    next_state=next_state,
     clears=clears,
     kernel_pattern=KERNEL_PATTERN,
 )  # fmt: skip

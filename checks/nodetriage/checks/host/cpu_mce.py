@@ -30,8 +30,8 @@ RULES = (
 class Policy:
     """What each is worth."""
 
-    uncorrected: Severity = Severity.HIGH
-    mem_uncorrected: Severity = Severity.HIGH
+    uncorrected: Severity = Severity.CRITICAL
+    mem_uncorrected: Severity = Severity.CRITICAL
     corrected: Severity = Severity.WARNING
     throttled: Severity = Severity.WARNING
 
@@ -44,8 +44,8 @@ def _decoded(event: Event) -> Event:
     """A machine check's status says whether it was corrected."""
     if event.kind != "status":
         return event
-    part, _, status = event.part.partition("/")
-    return replace(event, part=part, kind="uncorrected" if int(status, 16) & _UNCORRECTED else "corrected")
+    component, _, status = event.component.partition("/")
+    return replace(event, component=component, kind="uncorrected" if int(status, 16) & _UNCORRECTED else "corrected")
 
 
 def judge(now: tuple[Event, ...], before: tuple[Event, ...] | None, policy: Policy) -> Iterator[Finding]:
@@ -57,8 +57,8 @@ def judge(now: tuple[Event, ...], before: tuple[Event, ...] | None, policy: Poli
     }
     merged: dict[tuple[str, str], Event] = {}  # several statuses of one CPU
     for event in now:
-        known = merged.get((event.kind, event.part), replace(event, lines=0))
-        merged[event.kind, event.part] = replace(known, lines=known.lines + event.lines)
+        known = merged.get((event.kind, event.component), replace(event, lines=0))
+        merged[event.kind, event.component] = replace(known, lines=known.lines + event.lines)
     yield from findings(merged.values(), worth)
 
 
@@ -68,6 +68,6 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("cpu_uncorrected", "mem_uncorrected", "cpu_corrected", "cpu_throttled"),
-    remember=nothing,
+    next_state=nothing,
     kernel_pattern=pattern(RULES),
 )

@@ -29,10 +29,10 @@ class Policy:
     """What each is worth. A task can hang for a file server's sake; after a lockup or an oops nothing is sure."""
 
     hung_task: Severity = Severity.WARNING
-    soft_lockup: Severity = Severity.LOW
-    hard_lockup: Severity = Severity.HIGH
-    rcu_stall: Severity = Severity.LOW
-    oops: Severity = Severity.LOW
+    soft_lockup: Severity = Severity.MAJOR
+    hard_lockup: Severity = Severity.CRITICAL
+    rcu_stall: Severity = Severity.MAJOR
+    oops: Severity = Severity.MAJOR
 
 
 def read(host: Host) -> tuple[Event, ...]:
@@ -49,6 +49,6 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("kernel_hung_task", "kernel_soft_lockup", "kernel_hard_lockup", "kernel_rcu_stall", "kernel_oops"),
-    remember=nothing,
+    next_state=nothing,
     kernel_pattern=pattern(RULES),
 )

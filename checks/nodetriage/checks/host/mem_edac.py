@@ -21,7 +21,7 @@ class Policy:
     corrected_per_h: float = 100.0  # between two looks
     corrected_at_least: int = 20  # errors between two looks; below that a rate is chance
     corrected: Severity = Severity.WARNING
-    uncorrected: Severity = Severity.HIGH
+    uncorrected: Severity = Severity.CRITICAL
 
 
 def read(host: Host) -> tuple[Dimm, ...]:

@@ -19,7 +19,7 @@ class Policy:
 
     expected_gib: float = 0  # installed; 0: not known
     tolerance_pct: float = 2.8  # one of 32 DIMMs is 3.1 %
-    severity: Severity = Severity.LOW  # the job has what it was given
+    severity: Severity = Severity.MAJOR  # the job has what it was given
 
 
 def read(host: Host) -> int:

@@ -32,7 +32,7 @@ class Policy:
         "slurmd.service", "munge.service", "sssd.service", "nslcd.service", "chrony*.service", "ntp*.service",
         "nvidia-*.service", "openibd.service", "*.mount",
     )  # fmt: skip
-    failed: Severity = Severity.LOW  # of a watched unit
+    failed: Severity = Severity.MAJOR  # of a watched unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _unit(line: str) -> Unit:
     return Unit(*words[:4])
 
 
-def remember(before: tuple[Unit, ...] | None, now: tuple[Unit, ...]) -> tuple[Unit, ...]:
+def next_state(before: tuple[Unit, ...] | None, now: tuple[Unit, ...]) -> tuple[Unit, ...]:
     """Nothing: what is wrong is wrong now."""
     return ()
 
@@ -94,6 +94,6 @@ CHECK = Check(
     faults=("service_down", "service_failed"),
     every_s=300,
     timeout_s=10,
-    remember=remember,
+    next_state=next_state,
     raise_after=2,
 )

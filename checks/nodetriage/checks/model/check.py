@@ -18,8 +18,8 @@ class Severity(enum.IntEnum):
 
     INFO = 1  # worth keeping
     WARNING = 2  # record, no action
-    LOW = 3  # serious: the job may finish, then the node is drained
-    HIGH = 4  # remove the node now
+    MAJOR = 3  # serious: the job may finish, then the node is drained
+    CRITICAL = 4  # remove the node now
 
 
 class Outcome(enum.StrEnum):
@@ -36,11 +36,11 @@ class Outcome(enum.StrEnum):
 class Finding:
     """One fault seen on one part.
 
-    `part` is a name that outlives a reboot (GPU UUID, PCI address, HCA/port, mount point, DIMM label), never an
+    `component` is a name that outlives a reboot (GPU UUID, PCI address, HCA/port, mount point, DIMM label), never an
     index. `fault` is a code of faults.toml. `evidence` holds measured values with units in their names, never prose.
     """
 
-    part: str
+    component: str
     fault: str
     severity: Severity
     evidence: Mapping[str, Scalar] = field(default_factory=dict)
@@ -236,12 +236,12 @@ class Host(Protocol):
         """Runs a program that only reads. Raises Unavailable if it is not installed, TimeoutError past its time."""
         ...
 
-    def leave_alone(self, part: str) -> None:
+    def exclude(self, component: str) -> None:
         """The check says that it could not look at this part: its run is not `ok`, however well the others are."""
         ...
 
     @property
-    def left_alone(self) -> tuple[str, ...]:
+    def excluded(self) -> tuple[str, ...]:
         """Parts that this run could not look at, or was not let (GPUs in quarantine), by their names."""
         ...
 
@@ -264,12 +264,12 @@ class Check(Generic[R, P]):
     """A check, whole: how to read, how to judge, with which settings, how often and where.
 
     read(host) -> Reading      touches the machine, decides nothing
-    judge(now, before, policy) pure; `before` is what `remember` kept of the earlier readings, None at first
+    judge(now, before, policy) pure; `before` is what `next_state` kept of the earlier readings, None at first
     remember(before, now)      pure; what to keep for the next judge (default: the newest reading)
     clears(now, before)        pure, rare: (part, fault) pairs that this reading says are over
 
-    How a finding ends is the fault's `ends` in faults.toml. "gone": judge reports it each time for as long as it is
-    true. "reboot" and "NNNs": judge reports it once, when it happens, and the verdict holds it; only such faults need
+    How a finding ends is the fault's `latching` in faults.toml. "no": judge reports it each time for as long as it is
+    true. "boot" and "NNNs": judge reports it once, when it happens, and the verdict holds it; only such faults need
     `clears`, for the event that takes them back (Xid 154 with value 0). The clears of a run are applied before its
     findings, so a fault that is both cleared and found anew in one run is held.
 
@@ -285,7 +285,7 @@ class Check(Generic[R, P]):
     worker: str = "system"  # device class: gpu, fabric, storage, bmc, system
     every_s: float = 300.0
     timeout_s: float = 5.0
-    remember: Callable[[R | None, R], R] = latest
+    next_state: Callable[[R | None, R], R] = latest
     clears: Callable[[R, R | None], Iterable[tuple[str, str]]] | None = None
     kernel_pattern: str | None = None  # regex; kernel records that match are this check's to judge, and wake it
     kernel_wakes: str | None = None  # regex; kernel records that match only wake it

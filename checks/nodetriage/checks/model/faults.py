@@ -15,25 +15,25 @@ Domain = Literal["user", "system", "hardware"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault code. `ends` is "gone", "reboot" or seconds as "NNNs" (see the head of faults.toml)."""
+    """One fault code. `latching` is "no", "boot" or seconds as "NNNs" (see the head of faults.toml)."""
 
     title: str
     class_: str
     severity: Severity
-    ends: str
+    latching: str
     domains: tuple[Domain, ...]
     means: str
     advice: str
     code: str = ""
 
     def __post_init__(self) -> None:
-        if self.ends not in ("gone", "reboot") and not re.fullmatch(r"\d+s", self.ends, re.ASCII):
-            raise ValueError(f'ends: expected "gone", "reboot" or "NNNs", got {self.ends!r}')
+        if self.latching not in ("no", "boot") and not re.fullmatch(r"\d+s", self.latching, re.ASCII):
+            raise ValueError(f'latching: expected "no", "boot" or "NNNs", got {self.latching!r}')
 
     @property
     def forgotten_after_s(self) -> float | None:
         """Seconds after which an event-like fault is over by itself; None where it is not."""
-        return float(self.ends[:-1]) if self.ends.endswith("s") else None
+        return float(self.latching[:-1]) if self.latching.endswith("s") else None
 
 
 @functools.cache

@@ -20,8 +20,8 @@ HOUR_S = 3600.0
 class Policy:
     """What each class of error is worth. Some corrected errors are a link's daily life."""
 
-    fatal: Severity = Severity.HIGH
-    nonfatal: Severity = Severity.LOW
+    fatal: Severity = Severity.CRITICAL
+    nonfatal: Severity = Severity.MAJOR
     correctable: Severity = Severity.WARNING
     correctable_per_h: float = 100.0  # at or above this rate between two looks
     correctable_at_least: int = 20  # errors between two looks; below that a rate is chance
@@ -30,11 +30,13 @@ class Policy:
 def read(host: Host) -> tuple[Counts, ...]:
     """Raises Unavailable where the kernel counts no PCIe errors."""
     at_s, found, ports = host.boottime_s(), [], set()
-    for part in pci_parts(host):
-        found.append(read_counts(host, part.folder, part, at_s))
-        if part.port and part.port not in ports:  # the functions of one card share its port: the first stands for it
-            ports.add(part.port)
-            found.append(read_counts(host, part.port_folder, part, at_s))
+    for component in pci_parts(host):
+        found.append(read_counts(host, component.folder, component, at_s))
+        if (
+            component.port and component.port not in ports
+        ):  # the functions of one card share its port: the first stands for it
+            ports.add(component.port)
+            found.append(read_counts(host, component.port_folder, component, at_s))
     if not any(c.errors or c.error for c in found):
         raise Unavailable(
             f"no aer_dev_* files in {FOLDER}: no such device, or the firmware keeps PCIe errors to itself"
@@ -48,18 +50,20 @@ def judge(now: tuple[Counts, ...], before: tuple[Counts, ...] | None, policy: Po
     found: dict[tuple[str, str], tuple[int, dict[str, Scalar]]] = {}
     for counts in now:
         if counts.error:
-            yield Finding(counts.part, "pcie_unreadable", Severity.LOW, {"error": counts.error, "kind": counts.kind})
+            yield Finding(
+                counts.component, "pcie_unreadable", Severity.MAJOR, {"error": counts.error, "kind": counts.kind}
+            )
         earlier = old.get(counts.address)
         for name, errors in counts.errors.items() if earlier else ():
             assert earlier is not None
             if name in earlier.errors and (rise := _rise(earlier.errors[name], errors)) > 0:
                 facts = _evidence(earlier, counts, name, rise)
-                found[counts.part, name] = max(
-                    found.get((counts.part, name), (0, {})), (rise, facts), key=lambda f: f[0]
+                found[counts.component, name] = max(
+                    found.get((counts.component, name), (0, {})), (rise, facts), key=lambda f: f[0]
                 )
-    for (part, name), (rise, facts) in found.items():
+    for (component, name), (rise, facts) in found.items():
         if name != "correctable" or _storm(rise, float(facts["per_h"]), policy):
-            yield Finding(part, f"pcie_{name}", getattr(policy, name), facts)
+            yield Finding(component, f"pcie_{name}", getattr(policy, name), facts)
 
 
 def _rise(old: Mapping[str, int], new: Mapping[str, int]) -> int:

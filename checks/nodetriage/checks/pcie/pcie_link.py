@@ -24,23 +24,23 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A GPU or NVSwitch with lanes missing is high. An adapter or disk is low, unless its width is told or it fell."""
+    """A GPU or NVSwitch that lost lanes is critical. An adapter or disk is major, unless its width is set or fell."""
 
     expected: Mapping[str, Expected] = field(default_factory=dict)  # by kind (gpu, nvswitch, nic, nvme) or PCI address
     slow_runs: int = 3  # looks in a row that must find a link slow
-    narrow: Severity = Severity.HIGH
-    narrow_by_slot: Severity = Severity.LOW  # the slot may have fewer lanes than its port claims
+    narrow: Severity = Severity.CRITICAL
+    narrow_by_slot: Severity = Severity.MAJOR  # the slot may have fewer lanes than its port claims
 
 
 def read(host: Host) -> tuple[Link, ...]:
     """Raises Unavailable where no watched device tells of a link, as in most virtual machines."""
-    links = tuple(read_link(host, part) for part in pci_parts(host))
+    links = tuple(read_link(host, component) for component in pci_parts(host))
     if not any(link.error or link.most_width for link in links):
         raise Unavailable(f"no GPU, NVSwitch, network adapter or NVMe disk with a PCIe link in {FOLDER}")
     return links
 
 
-def remember(before: tuple[Link, ...] | None, now: tuple[Link, ...]) -> tuple[Link, ...]:
+def next_state(before: tuple[Link, ...] | None, now: tuple[Link, ...]) -> tuple[Link, ...]:
     """The newest reading, with for how many looks in a row each link is slower than its ends, and its widest."""
     old = {link.address: link for link in before or ()}
     return tuple(_since(old.get(link.address), link) for link in now)
@@ -53,7 +53,7 @@ def _since(old: Link | None, link: Link) -> Link:
 
 
 def judge(now: tuple[Link, ...], before: tuple[Link, ...] | None, policy: Policy) -> Iterator[Finding]:
-    for link in remember(before, now):
+    for link in next_state(before, now):
         told_here = _told(link, policy)
         width = least(link.most_width, told_here.width)
         speed_gts = least(link.most_speed_gts, told_here.speed_gts)
@@ -64,15 +64,15 @@ def judge(now: tuple[Link, ...], before: tuple[Link, ...] | None, policy: Policy
             "speed_gts": link.speed_gts,
         }
         if link.error:
-            yield Finding(link.address, "pcie_unreadable", Severity.LOW, {"error": link.error, "kind": link.kind})
+            yield Finding(link.address, "pcie_unreadable", Severity.MAJOR, {"error": link.error, "kind": link.kind})
         elif link.most_width and not link.width:
-            yield Finding(link.address, "pcie_unreadable", Severity.LOW, {**facts, "error": "the link is not up"})
+            yield Finding(link.address, "pcie_unreadable", Severity.MAJOR, {**facts, "error": "the link is not up"})
         elif link.width < width:
             sure = link.kind in ("gpu", "nvswitch") or told_here.width or link.widest > link.width
             severity = policy.narrow if sure else policy.narrow_by_slot
             yield Finding(link.address, "pcie_link_narrow", severity, {**facts, "expected_width": int(width)})
         elif link.kind != "gpu" and link.speed_gts < speed_gts and link.slow_runs >= policy.slow_runs:
-            yield Finding(link.address, "pcie_link_slow", Severity.LOW, {**facts, "expected_gts": speed_gts})
+            yield Finding(link.address, "pcie_link_slow", Severity.MAJOR, {**facts, "expected_gts": speed_gts})
 
 
 def _told(link: Link, policy: Policy) -> Expected:
@@ -86,7 +86,7 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("pcie_link_narrow", "pcie_link_slow", "pcie_unreadable"),
-    remember=remember,
+    next_state=next_state,
     wakes_on=("udev:pci",),
     in_prolog=True,
 )

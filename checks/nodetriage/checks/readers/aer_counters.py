@@ -13,17 +13,17 @@ _FILES = {"fatal": "aer_dev_fatal", "nonfatal": "aer_dev_nonfatal", "correctable
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Errors of one function by class and name; names with 0 are left out. `part` is the device below, or itself."""
+    """Errors of one function by class and name, without zeros. `component` is the device below, or itself."""
 
     address: str
-    part: str
+    component: str
     kind: str
     at_s: float
     errors: Mapping[str, Mapping[str, int]]  # a class that the kernel does not count is absent
     error: str = ""
 
 
-def read_counts(host: Host, folder: str, part: PciPart, at_s: float) -> Counts:
+def read_counts(host: Host, folder: str, component: PciPart, at_s: float) -> Counts:
     """What cannot be read is `error`; a class whose file is absent or refused is left out."""
     address, errors = folder.rpartition("/")[2], {}
     for name, file in _FILES.items():
@@ -32,10 +32,10 @@ def read_counts(host: Host, folder: str, part: PciPart, at_s: float) -> Counts:
             errors[name] = _parsed(host.text(path))
         except OSError as error:
             if error.errno not in REFUSED:
-                return Counts(address, part.address, part.kind, at_s, {}, told(error, path))
+                return Counts(address, component.address, component.kind, at_s, {}, told(error, path))
         except ValueError as error:
-            return Counts(address, part.address, part.kind, at_s, {}, f"{path}: {error}")
-    return Counts(address, part.address, part.kind, at_s, errors)
+            return Counts(address, component.address, component.kind, at_s, {}, f"{path}: {error}")
+    return Counts(address, component.address, component.kind, at_s, errors)
 
 
 @functools.lru_cache(maxsize=64)  # on a good day nearly all files are the same

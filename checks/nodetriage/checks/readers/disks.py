@@ -13,9 +13,9 @@ _PATIENCE = 2  # disks that may run into their time limit before the rest is not
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """`part` is the PCI address of an NVMe disk, else the kernel's name. `missing` is a tool that is not installed."""
+    """`component` is an NVMe disk's PCI address, else the kernel's name. `missing` is a tool that is not installed."""
 
-    part: str
+    component: str
     device: str
     state: str = ""  # of an NVMe controller: live, resetting, dead, ...
     smart: Smart | None = None
@@ -46,8 +46,8 @@ def _nvme(host: Host) -> Iterator[Disk]:
             address = host.link(path / "device").name.lower()
         except OSError:
             address = ""
-        part = address if ADDRESS.fullmatch(address) else path.name
-        yield Disk(part, f"/dev/{path.name}", text_if_told(host, path / "state")[:20])
+        component = address if ADDRESS.fullmatch(address) else path.name
+        yield Disk(component, f"/dev/{path.name}", text_if_told(host, path / "state")[:20])
 
 
 def _others(host: Host) -> Iterator[Disk]:

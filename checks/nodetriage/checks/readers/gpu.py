@@ -26,7 +26,7 @@ def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
         if gpu.failure is None and gpu.uuid:
             gpus.append(gpu)
         else:
-            host.leave_alone(gpu.pci)
+            host.exclude(gpu.pci)
     if not gpus:
         raise Unavailable("no GPU here answers NVML")
     return tuple(gpus)

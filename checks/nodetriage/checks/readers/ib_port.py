@@ -149,7 +149,7 @@ def _carrier_downs(host: Host, device: str) -> int | None:
     return sum(known) if known else None
 
 
-def remember(before: tuple[Port, ...] | None, now: tuple[Port, ...]) -> tuple[Port, ...]:
+def next_state(before: tuple[Port, ...] | None, now: tuple[Port, ...]) -> tuple[Port, ...]:
     """The newest reading, with what only the past knows: whether a port was ever up, since when it waits, its flaps."""
     old = {port.name: port for port in before or ()}
     return tuple(_since(old.get(port.name), port, before is None) for port in now)

@@ -64,7 +64,7 @@ class XidLine:
     sign: Sign | None = None  # what a companion says
 
     @property
-    def part(self) -> str:
+    def component(self) -> str:
         """The device as findings name it. The driver prints most GPUs without the function, which is always 0."""
         if self.pci is None:
             return "unknown-gpu"

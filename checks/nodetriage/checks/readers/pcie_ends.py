@@ -27,15 +27,15 @@ class Link:
     widest: int = 0
 
 
-def read_link(host: Host, part: PciPart) -> Link:
+def read_link(host: Host, component: PciPart) -> Link:
     """What cannot be read is the link's `error`."""
-    link = Link(part.address, part.kind, part.port)
-    folder = part.folder
+    link = Link(component.address, component.kind, component.port)
+    folder = component.folder
     try:
         own = _ends(host, folder, "max")
         width, speed_gts = now = _ends(host, folder, "current")
         # A device at its own best needs no look at the other end.
-        above = _ends(host, part.port_folder, "max") if part.port and now != own else own
+        above = _ends(host, component.port_folder, "max") if component.port and now != own else own
     except (OSError, ValueError) as error:
         return replace(link, error=told(error, folder))
     return replace(

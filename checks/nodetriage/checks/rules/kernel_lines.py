@@ -11,11 +11,11 @@ TEXT_LIMIT = 240  # characters of a line that are kept as evidence
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`part` is a name, or a template with the pattern's groups in it. The first rule that fits a line has it."""
+    """`component` is a name, or a template with the pattern's groups in it. The first rule that fits a line has it."""
 
     kind: str
     pattern: "re.Pattern[str]"
-    part: str
+    component: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Event:
     """Lines of one kind on one part in one run; `text` is the first of them."""
 
     kind: str
-    part: str
+    component: str
     text: str
     at_s: float  # of the first, since boot
     lines: int = 1
 
 
-def rule(kind: str, pattern: str, part: str) -> Rule:
-    return Rule(kind, re.compile(pattern), part)
+def rule(kind: str, pattern: str, component: str) -> Rule:
+    return Rule(kind, re.compile(pattern), component)
 
 
 def pattern(rules: Iterable[Rule]) -> str:
@@ -44,10 +44,10 @@ def events(records: Iterable[KernelRecord], rules: Iterable[Rule]) -> tuple[Even
     for record in records:
         for r in rules:
             if fits := r.pattern.search(record.text):
-                part = fits.expand(r.part)[:80]
-                new = Event(r.kind, part, record.text[:TEXT_LIMIT], round(max(record.at_us, 0) / 1e6, 3))
-                known = found.get((r.kind, part), replace(new, lines=0))
-                found[r.kind, part] = replace(known, lines=known.lines + 1)
+                component = fits.expand(r.component)[:80]
+                new = Event(r.kind, component, record.text[:TEXT_LIMIT], round(max(record.at_us, 0) / 1e6, 3))
+                known = found.get((r.kind, component), replace(new, lines=0))
+                found[r.kind, component] = replace(known, lines=known.lines + 1)
                 break
     return tuple(found.values())
 
@@ -56,7 +56,9 @@ def findings(seen: Iterable[Event], worth: dict[str, tuple[str, Severity]]) -> I
     """`worth` gives fault and severity by kind."""
     for event in seen:
         fault, severity = worth[event.kind]
-        yield Finding(event.part, fault, severity, {"text": event.text, "lines": event.lines, "at_boot_s": event.at_s})
+        yield Finding(
+            event.component, fault, severity, {"text": event.text, "lines": event.lines, "at_boot_s": event.at_s}
+        )
 
 
 def nothing(before: tuple[Event, ...] | None, now: tuple[Event, ...]) -> tuple[Event, ...]:

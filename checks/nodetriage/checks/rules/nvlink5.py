@@ -34,7 +34,7 @@ class Row:
     def severity(self, intr_info: int) -> Severity:
         """What the row is worth, given the first word of the line."""
         if self.act == "reset" or _matches(self.escalated_v1, intr_info) or _matches(self.escalated_v2, intr_info):
-            return Severity.HIGH
+            return Severity.CRITICAL
         return Severity.INFO if self.act == self.look == "none" else Severity.WARNING
 
 
@@ -51,7 +51,7 @@ def judge_line(code: int, rest: str, otherwise: Severity) -> tuple[Severity, dic
     evidence: dict[str, Scalar] = {"unit": found["unit"], "link": int(found["link"]), "word": found["word"]}
     rows = [r for r in _rows() if r.xid == code and _fits(r, intr, status)]
     rows = [r for r in rows if found["unit"] in r.units] or rows
-    by_word = Severity.WARNING if found["word"].lower().startswith("non") else Severity.HIGH
+    by_word = Severity.WARNING if found["word"].lower().startswith("non") else Severity.CRITICAL
     said = {r.severity(intr) for r in rows}
     if len(said) == 1:
         return said.pop(), {**evidence, "origin": rows[0].origin, "look_at": rows[0].look}

@@ -10,13 +10,13 @@ NONE = 0
 
 # A job that still runs may finish under all but one: the driver asks for that one where work must leave first.
 _ACTIONS: dict[int, tuple[str, Severity]] = {
-    1: ("reset", Severity.LOW),
-    2: ("reboot", Severity.LOW),
-    3: ("drain_p2p", Severity.LOW),  # quiesce peer traffic and ask again
-    4: ("drain_and_reset", Severity.HIGH),
+    1: ("reset", Severity.MAJOR),
+    2: ("reboot", Severity.MAJOR),
+    3: ("drain_p2p", Severity.MAJOR),  # quiesce peer traffic and ask again
+    4: ("drain_and_reset", Severity.CRITICAL),
     5: ("recover_imex", Severity.WARNING),  # of the whole domain: no fault of this node alone
-    6: ("reset_bus", Severity.LOW),
-    7: ("reboot_system", Severity.LOW),
+    6: ("reset_bus", Severity.MAJOR),
+    7: ("reboot_system", Severity.MAJOR),
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nodetriage.checks.readers.nvidia_log import XidLine, parse
-from nodetriage.checks.rules.xid_rules import Worth, assess
+from nodetriage.checks.rules.xid_rules import Assessment, assess
 
 DAY_S = 86_400.0
 # Lines of one kind on one device that are closer than this are remembered as one: a storm must not grow the memory.
@@ -37,14 +37,14 @@ class Seen:
 
     entry: Entry
     line: XidLine
-    worth: Worth
+    worth: Assessment
 
     @property
     def place(self) -> tuple[str, str, int | None, int | None, int | None]:
         """What has to be equal for two lines to be the same error again; for 13 the place on the chip counts."""
         gpc, tpc = (self.worth.evidence.get(k) for k in ("gpc", "tpc"))
         where = (int(gpc), int(tpc)) if gpc is not None and tpc is not None else (None, None)
-        return (self.line.part, self.line.kind, self.line.code, *where)
+        return (self.line.component, self.line.kind, self.line.code, *where)
 
 
 def see(entries: Iterable[Entry]) -> list[Seen]:
@@ -64,7 +64,7 @@ def ended(lines: list[Seen]) -> dict[tuple[str, str], tuple[float, int]]:
     for index, seen in enumerate(lines):
         if seen.worth.over:
             faults = _CURED_BY_RESET if seen.worth.fault == "gpu_recovery_action" else (seen.worth.fault,)
-            found.update({(seen.line.part, fault): (seen.entry.ended_s, index) for fault in faults})
+            found.update({(seen.line.component, fault): (seen.entry.ended_s, index) for fault in faults})
     return found
 
 
@@ -72,7 +72,7 @@ def live(lines: list[Seen]) -> dict[tuple[str, str], list[Seen]]:
     """The lines by part and fault, without those that a later one took back."""
     over, found = ended(lines), dict[tuple[str, str], list[Seen]]()
     for index, seen in enumerate(lines):
-        key = (seen.line.part, seen.worth.fault)
+        key = (seen.line.component, seen.worth.fault)
         if not seen.worth.over and (seen.entry.ended_s, index) > over.get(key, (-1.0, -1)):
             found.setdefault(key, []).append(seen)
     return found
@@ -81,7 +81,7 @@ def live(lines: list[Seen]) -> dict[tuple[str, str], list[Seen]]:
 def uuids(entries: Iterable[Entry]) -> dict[str, str]:
     """GPU UUID by part, from the line that the driver prints before the first error of a GPU."""
     lines = (parse(e.text) for e in entries)
-    return {line.part: line.rest for line in lines if line and line.sign == "uuid"}
+    return {line.component: line.rest for line in lines if line and line.sign == "uuid"}
 
 
 def extend(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -107,4 +107,4 @@ def _kind(seen: Seen) -> object:
 
 def _name(entry: Entry) -> str | None:
     line = parse(entry.text)
-    return f"{line.part} {line.rest}" if line and line.sign == "uuid" else None
+    return f"{line.component} {line.rest}" if line and line.sign == "uuid" else None

@@ -45,8 +45,8 @@ def judge(
             evidence |= {"gpc": place[3], "tpc": place[4]}
         # 109 is a fault of its own already; coming back only makes it graver.
         fault = same[-1].worth.fault if same[-1].line.code == _CONTEXT_SWITCH else "gpu_xid_repeated"
-        found = Finding(same[-1].line.part, fault, severity, evidence)
-        key = (found.part, fault)
+        found = Finding(same[-1].line.component, fault, severity, evidence)
+        key = (found.component, fault)
         if key not in worst or severity > worst[key].severity:
             worst[key] = found
     yield from worst.values()
@@ -58,10 +58,10 @@ def _severity(last: Seen, recent: Sequence[Seen], count: int, repeats: int, warn
     if code == _EXCEPTION:
         return Severity.WARNING if "gpc" in last.worth.evidence and count >= repeats else None
     if code in _ONE_GPU_ALONE:
-        alone = {s.line.part for s in recent if s.line.code == code} == {last.line.part}
+        alone = {s.line.component for s in recent if s.line.code == code} == {last.line.component}
         return Severity.WARNING if alone and count >= repeats else None
     if code == _CONTEXT_SWITCH:
-        return Severity.HIGH if count >= repeats else None
+        return Severity.CRITICAL if count >= repeats else None
     if last.worth.severity is Severity.WARNING:
-        return Severity.LOW if count >= warning_repeats else None
+        return Severity.MAJOR if count >= warning_repeats else None
     return None

@@ -23,15 +23,15 @@ _VICTIM_BITS = 1 << 1 | 1 << 20
 
 # What a line without a code is worth: fault, severity, and the Xid whose advice holds.
 _SIGNS: dict[Sign, tuple[str, Severity, int]] = {
-    "off_bus": ("gpu_off_bus", Severity.HIGH, 79),
-    "init_failed": ("gpu_init_failed", Severity.HIGH, 143),
-    "gsp_heartbeat": ("gpu_gsp_timeout", Severity.LOW, 120),
-    "reset_required": ("gpu_reset_required", Severity.LOW, 46),
+    "off_bus": ("gpu_off_bus", Severity.CRITICAL, 79),
+    "init_failed": ("gpu_init_failed", Severity.CRITICAL, 143),
+    "gsp_heartbeat": ("gpu_gsp_timeout", Severity.MAJOR, 120),
+    "reset_required": ("gpu_reset_required", Severity.MAJOR, 46),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class Assessment:
     """What one line is worth. `over`: the line takes the fault back instead of reporting it."""
 
     fault: str
@@ -41,65 +41,67 @@ class Worth:
     over: bool = False
 
 
-def assess(line: XidLine) -> Worth | None:
+def assess(line: XidLine) -> Assessment | None:
     """The worth of a line; None where it says nothing of the machine's health (the address of a GPU's UUID)."""
     if line.sign is not None:
         if line.sign == "uuid":
             return None
         fault, severity, like = _SIGNS[line.sign]
-        return Worth(fault, severity, explain(like).advice)
+        return Assessment(fault, severity, explain(like).advice)
     assert line.code is not None
     if line.kind == "sxid":
         return _switch(line.code, line.rest)
     known = explain(line.code)
-    worth = Worth(known.fault, known.severity, known.advice)
+    worth = Assessment(known.fault, known.severity, known.advice)
     rule = _RULES.get(line.code)
     return rule(line, worth) if rule else worth
 
 
-def _recovery_action(line: XidLine, worth: Worth) -> Worth:
+def _recovery_action(line: XidLine, worth: Assessment) -> Assessment:
     found = _ACTION.search(line.rest)
     if not found:  # cut short: something changed, nobody can say what
-        return Worth(worth.fault, Severity.WARNING, worth.advice)
+        return Assessment(worth.fault, Severity.WARNING, worth.advice)
     action = int(found[2], 16)
     evidence: dict[str, Scalar] = {"recovery_action": action, "recovery_action_before": int(found[1], 16)}
     if action == recovery_action.NONE:
-        return Worth(worth.fault, Severity.INFO, "Nothing: the driver needs no action any more.", evidence, over=True)
+        return Assessment(
+            worth.fault, Severity.INFO, "Nothing: the driver needs no action any more.", evidence, over=True
+        )
     name, severity = recovery_action.worth(action)
-    return Worth(worth.fault, severity, worth.advice, {"action": name, **evidence})
+    return Assessment(worth.fault, severity, worth.advice, {"action": name, **evidence})
 
 
-def _memory_error(line: XidLine, worth: Worth) -> Worth:
+def _memory_error(line: XidLine, worth: Assessment) -> Assessment:
     """94 and 95: the line may ask for a reset, or for a drain and a reset."""
     flags = _FLAGS.search(line.rest)
     if not flags:
         return worth
     wanted = "Yes" in flags.groups()
     evidence: dict[str, Scalar] = {"reset": flags[1] == "Yes", "drain_and_reset": flags[2] == "Yes"}
-    return Worth(worth.fault, Severity.HIGH if wanted else worth.severity, worth.advice, evidence)
+    return Assessment(worth.fault, Severity.CRITICAL if wanted else worth.severity, worth.advice, evidence)
 
 
-def _row_remap(line: XidLine, worth: Worth) -> Worth:
+def _row_remap(line: XidLine, worth: Assessment) -> Assessment:
     """64 is printed too where the row already waits for a reset, which is no failure."""
     if not _PENDING.search(line.rest):
         return worth
     pending = explain(63)
-    return Worth(pending.fault, pending.severity, pending.advice)
+    return Assessment(pending.fault, pending.severity, pending.advice)
 
 
-def _preempted(line: XidLine, worth: Worth) -> Worth:
+def _preempted(line: XidLine, worth: Assessment) -> Assessment:
     found = _CAUSE.search(line.rest)
-    return Worth(worth.fault, Severity.INFO, worth.advice, {"cause_xid": int(found[1])} if found else {})
+    return Assessment(worth.fault, Severity.INFO, worth.advice, {"cause_xid": int(found[1])} if found else {})
 
 
-def _exception(line: XidLine, worth: Worth) -> Worth:
+def _exception(line: XidLine, worth: Assessment) -> Assessment:
     found = _PLACE.search(line.rest)
-    return Worth(
+    return Assessment(
         worth.fault, worth.severity, worth.advice, {"gpc": int(found[1]), "tpc": int(found[2])} if found else {}
     )
 
 
-def _nvlink(line: XidLine, worth: Worth) -> Worth:
+def _nvlink(line: XidLine, worth: Assessment) -> Assessment:
     found = _NVLINK4.search(line.rest)
     if not found:
         return worth
@@ -108,24 +110,24 @@ def _nvlink(line: XidLine, worth: Worth) -> Worth:
     evidence: dict[str, Scalar] = {"link": int(found[1]), "register": f"0x{bits:x}"}
     if mild and bits & _VICTIM_BITS:
         evidence["victim"] = True
-    return Worth(worth.fault, Severity.WARNING if mild else worth.severity, worth.advice, evidence)
+    return Assessment(worth.fault, Severity.WARNING if mild else worth.severity, worth.advice, evidence)
 
 
-def _nvlink5(line: XidLine, worth: Worth) -> Worth:
+def _nvlink5(line: XidLine, worth: Assessment) -> Assessment:
     assert line.code is not None
     severity, evidence = nvlink5.judge_line(line.code, line.rest, worth.severity)
-    return Worth(worth.fault, severity, worth.advice, evidence)
+    return Assessment(worth.fault, severity, worth.advice, evidence)
 
 
-def _memory_kind(line: XidLine, worth: Worth) -> Worth:
-    return Worth(worth.fault, worth.severity, worth.advice, {"memory": "DRAM" if line.code == 171 else "SRAM"})
+def _memory_kind(line: XidLine, worth: Assessment) -> Assessment:
+    return Assessment(worth.fault, worth.severity, worth.advice, {"memory": "DRAM" if line.code == 171 else "SRAM"})
 
 
-def _smoothing_back(line: XidLine, worth: Worth) -> Worth:
-    return Worth("gpu_power_smoothing_off", Severity.INFO, worth.advice, over=True)
+def _smoothing_back(line: XidLine, worth: Assessment) -> Assessment:
+    return Assessment("gpu_power_smoothing_off", Severity.INFO, worth.advice, over=True)
 
 
-_RULES: dict[int, Callable[[XidLine, Worth], Worth]] = {
+_RULES: dict[int, Callable[[XidLine, Assessment], Assessment]] = {
     13: _exception,
     45: _preempted,
     64: _row_remap,
@@ -140,7 +142,7 @@ _RULES: dict[int, Callable[[XidLine, Worth], Worth]] = {
 }
 
 
-def _switch(code: int, rest: str) -> Worth:
+def _switch(code: int, rest: str) -> Assessment:
     """An SXid. The guide's class first; then the line's word; then the table."""
     known = explain_switch(code)
     word, detail = _WORD.search(rest), _DETAIL.search(rest)
@@ -150,5 +152,8 @@ def _switch(code: int, rest: str) -> Worth:
     else:
         severity, advice = known.severity, known.advice
     if fatal and (known is None or not known.guide):
-        severity, advice = Severity.HIGH, "Drain the node and reset switches and GPUs together; reboot if that fails."
-    return Worth("nvswitch_fatal" if severity is Severity.HIGH else "nvswitch_error", severity, advice)
+        severity, advice = (
+            Severity.CRITICAL,
+            "Drain the node and reset switches and GPUs together; reboot if that fails.",
+        )
+    return Assessment("nvswitch_fatal" if severity is Severity.CRITICAL else "nvswitch_error", severity, advice)

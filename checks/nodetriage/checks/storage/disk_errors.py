@@ -35,16 +35,16 @@ class Policy:
     """What each is worth; devices in `ignore` are not judged."""
 
     ignore: tuple[str, ...] = ("loop*", "nbd*", "fd*", "sr*", "ram*", "zram*")  # patterns: files and media of users
-    io_error: Severity = Severity.LOW
-    disk_reset: Severity = Severity.LOW
-    disk_lost: Severity = Severity.HIGH
-    fs_error: Severity = Severity.LOW
-    fs_read_only: Severity = Severity.HIGH
+    io_error: Severity = Severity.MAJOR
+    disk_reset: Severity = Severity.MAJOR
+    disk_lost: Severity = Severity.CRITICAL
+    fs_error: Severity = Severity.MAJOR
+    fs_read_only: Severity = Severity.CRITICAL
 
 
 def read(host: Host) -> tuple[Event, ...]:
-    """`part` is the disk's PCI address where it has one, else the kernel's name."""
-    return tuple(replace(e, part=_pci(host, e.part) or e.part) for e in events(host.kernel_log(), RULES))
+    """`component` is the disk's PCI address where it has one, else the kernel's name."""
+    return tuple(replace(e, component=_pci(host, e.component) or e.component) for e in events(host.kernel_log(), RULES))
 
 
 def _pci(host: Host, name: str) -> str:
@@ -60,9 +60,9 @@ def judge(now: tuple[Event, ...], before: tuple[Event, ...] | None, policy: Poli
     """One finding a part and fault."""
     merged: dict[tuple[str, str], Event] = {}
     for event in now:
-        known = merged.get((event.kind, event.part), replace(event, lines=0))
-        merged[event.kind, event.part] = replace(known, lines=known.lines + event.lines)
-    seen = [e for e in merged.values() if not any(fnmatchcase(e.part, p) for p in policy.ignore)]
+        known = merged.get((event.kind, event.component), replace(event, lines=0))
+        merged[event.kind, event.component] = replace(known, lines=known.lines + event.lines)
+    seen = [e for e in merged.values() if not any(fnmatchcase(e.component, p) for p in policy.ignore)]
     kinds = ("io_error", "disk_reset", "disk_lost", "fs_error", "fs_read_only")
     names = {"io_error": "disk_io_error", "fs_read_only": "fs_forced_read_only"}
     yield from findings(seen, {kind: (names.get(kind, kind), getattr(policy, kind)) for kind in kinds})
@@ -74,6 +74,6 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("disk_io_error", "disk_reset", "disk_lost", "fs_error", "fs_forced_read_only"),
-    remember=nothing,
+    next_state=nothing,
     kernel_pattern=pattern(RULES),
 )

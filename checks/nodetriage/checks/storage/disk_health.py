@@ -20,9 +20,9 @@ class Policy:
     """What should be here, and what each fault is worth."""
 
     expected_nvme: int = 0  # controllers; 0: not known
-    failing: Severity = Severity.HIGH
-    spare_low: Severity = Severity.LOW
-    media_errors: Severity = Severity.LOW
+    failing: Severity = Severity.CRITICAL
+    spare_low: Severity = Severity.MAJOR
+    media_errors: Severity = Severity.MAJOR
     worn_pct: int = 100  # of the rated life; 0: not judged
     pending_sectors: int = 1  # of an ATA disk; 0: not judged
 
@@ -35,9 +35,9 @@ def judge(now: tuple[Disk, ...], before: tuple[Disk, ...] | None, policy: Policy
     """Raises Unavailable where there is no disk and none expected, or the tools are missing and nothing is found."""
     if not now and not policy.expected_nvme:
         raise Unavailable("no NVMe or SCSI disk and no RAID set in /sys")
-    old = {disk.part: disk for disk in before or ()}
+    old = {disk.component: disk for disk in before or ()}
     found = list(_missing(now, policy.expected_nvme))
-    found += [f for disk in now for f in _judge_one(disk, old.get(disk.part), policy)]
+    found += [f for disk in now for f in _judge_one(disk, old.get(disk.component), policy)]
     if not found and (missing := [disk.missing for disk in now if disk.missing]):
         raise Unavailable(missing[0])
     yield from found
@@ -52,21 +52,23 @@ def _missing(now: tuple[Disk, ...], expected: int) -> Iterator[Finding]:
 def _judge_one(disk: Disk, old: Disk | None, policy: Policy) -> Iterator[Finding]:
     facts: dict[str, Scalar] = {"device": disk.device}
     if disk.state == "dead":
-        yield Finding(disk.part, "disk_dead", Severity.HIGH, {**facts, "state": disk.state})
+        yield Finding(disk.component, "disk_dead", Severity.CRITICAL, {**facts, "state": disk.state})
     if disk.missing_members:
-        yield Finding(disk.part, "raid_degraded", Severity.LOW, {**facts, "missing_members": disk.missing_members})
+        yield Finding(
+            disk.component, "raid_degraded", Severity.MAJOR, {**facts, "missing_members": disk.missing_members}
+        )
     if disk.error:
-        yield Finding(disk.part, "disk_unreadable", Severity.WARNING, {**facts, "error": disk.error})
+        yield Finding(disk.component, "disk_unreadable", Severity.WARNING, {**facts, "error": disk.error})
     if (smart := disk.smart) is None:
         return
     bits, spare, least = smart.critical_warning or 0, smart.spare_pct, smart.spare_threshold_pct
     if bits & _GRAVE or (smart.passed is False and smart.critical_warning is None):
-        yield Finding(disk.part, "disk_failing", policy.failing, {**facts, "critical_warning": bits})
+        yield Finding(disk.component, "disk_failing", policy.failing, {**facts, "critical_warning": bits})
     if bits & _SPARE or (spare is not None and least is not None and spare < least):
         spares = {"spare_pct": -1 if spare is None else spare, "threshold_pct": -1 if least is None else least}
-        yield Finding(disk.part, "disk_spare_low", policy.spare_low, {**facts, **spares})
+        yield Finding(disk.component, "disk_spare_low", policy.spare_low, {**facts, **spares})
     if bits & _TEMPERATURE:
-        yield Finding(disk.part, "disk_hot", Severity.WARNING, {**facts, "critical_warning": bits})
+        yield Finding(disk.component, "disk_hot", Severity.WARNING, {**facts, "critical_warning": bits})
     yield from _wear(disk, smart, old.smart if old else None, policy)
 
 
@@ -74,12 +76,12 @@ def _wear(disk: Disk, smart: Smart, old: Smart | None, policy: Policy) -> Iterat
     facts: dict[str, Scalar] = {"device": disk.device}
     rise = (smart.media_errors or 0) - old.media_errors if old and old.media_errors is not None else 0
     if rise > 0:
-        yield Finding(disk.part, "disk_media_errors", policy.media_errors, {**facts, "errors": rise})
+        yield Finding(disk.component, "disk_media_errors", policy.media_errors, {**facts, "errors": rise})
     if policy.worn_pct and (smart.used_pct or 0) >= policy.worn_pct:
-        yield Finding(disk.part, "disk_worn", Severity.WARNING, {**facts, "used_pct": smart.used_pct or 0})
+        yield Finding(disk.component, "disk_worn", Severity.WARNING, {**facts, "used_pct": smart.used_pct or 0})
     if policy.pending_sectors and (smart.pending_sectors or 0) >= policy.pending_sectors:
         yield Finding(
-            disk.part, "disk_pending_sectors", Severity.WARNING, {**facts, "sectors": smart.pending_sectors or 0}
+            disk.component, "disk_pending_sectors", Severity.WARNING, {**facts, "sectors": smart.pending_sectors or 0}
         )
 
 

@@ -19,7 +19,7 @@ class Policy:
     used_pct: float = 95.0
     used_inodes_pct: float = 95.0
     system: tuple[str, ...] = ("/", "/var", "/var/*", "/run")  # shell patterns of mount points
-    system_severity: Severity = Severity.LOW
+    system_severity: Severity = Severity.MAJOR
     severity: Severity = Severity.WARNING
     ignore: tuple[str, ...] = ("/run/user/*", "/media/*", "/boot/efi")
 

@@ -19,7 +19,7 @@ class Expected:
     """One mount that jobs need."""
 
     read_only: bool = False  # it may be read-only
-    severity: Severity = Severity.HIGH
+    severity: Severity = Severity.CRITICAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _probe(host: Host, mount: Mount, root: str) -> str:
     return ""
 
 
-def remember(before: Table | None, now: Table) -> Table:
+def next_state(before: Table | None, now: Table) -> Table:
     """`now`, with every mount point that was ever writable."""
     writable = {m.point for m in now.mounts if not m.read_only} | set(before.writable if before else ())
     return replace(now, writable=tuple(sorted(writable)))
@@ -72,14 +72,14 @@ def judge(now: Table, before: Table | None, policy: Policy) -> Iterator[Finding]
         if any(fnmatchcase(mount.point, pattern) for pattern in policy.ignore):
             continue
         wanted = expected.get(mount.point)
-        severity = wanted.severity if wanted else Severity.LOW
+        severity = wanted.severity if wanted else Severity.MAJOR
         facts = {"fstype": mount.fstype, "source": mount.source}
         if mount.error == "ESTALE":
             yield Finding(mount.point, "mount_stale", severity, facts)
         elif mount.error and mount.error not in ("EACCES", "EPERM", "ENOENT"):  # not ours to see, or just unmounted
             yield Finding(mount.point, "mount_failing", severity, {**facts, "error": mount.error})
         if mount.emergency:
-            yield Finding(mount.point, "mount_read_only", Severity.HIGH, {**facts, "emergency_ro": True})
+            yield Finding(mount.point, "mount_read_only", Severity.CRITICAL, {**facts, "emergency_ro": True})
         elif mount.read_only and _should_write(mount, wanted, before):
             yield Finding(mount.point, "mount_read_only", severity, facts)
 
@@ -95,7 +95,7 @@ def _expected(now: Table, policy: Policy) -> dict[str, Expected]:
     found = {}
     for entry in now.fstab if policy.from_fstab else ():
         if entry.wanted:
-            severity = Severity.LOW if "nofail" in entry.options else Severity.HIGH
+            severity = Severity.MAJOR if "nofail" in entry.options else Severity.CRITICAL
             found[entry.point] = Expected("ro" in entry.options, severity)
     return {**found, **policy.expected}
 
@@ -108,7 +108,7 @@ CHECK = Check(
     faults=("mount_missing", "mount_read_only", "mount_stale", "mount_failing"),
     worker="storage",
     timeout_s=5,
-    remember=remember,
+    next_state=next_state,
     # A server that is away and a disk that fails change no mount: the kernel only says so.
     kernel_wakes=(
         r"nfs: server \S+ not responding|Lustre\w*: .*[Cc]onnection to \S+ .*was lost|libceph: .* session lost"

@@ -2,24 +2,24 @@
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.auth.addresses import NodeAddresses, no_hosts
-from nodetriage.controller.auth.identity import Proof, ThisMachine
-from nodetriage.controller.auth.munge import MungeProof
-from nodetriage.controller.auth.tls import TlsProof
+from nodetriage.controller.auth.identity import Authenticator, ThisMachine
+from nodetriage.controller.auth.munge import MungeAuthenticator
+from nodetriage.controller.auth.tls import TlsAuthenticator
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.slurm.client import Slurm
 from nodetriage.service.address import is_unix
 from nodetriage.service.munge import MungeError
 
 
-def new_proof(settings: ControllerSettings) -> Proof:
+def new_proof(settings: ControllerSettings) -> Authenticator:
     """Raises ConfigError where it could not be used. Call it within the event loop's thread."""
     own = settings.identity
     if own.kind == "none" or is_unix(settings.controller.listen):
         return ThisMachine()
     if own.kind == "tls":
-        return TlsProof(own)
+        return TlsAuthenticator(own)
     scheduler = settings.new_scheduler()
     try:
-        return MungeProof(own, NodeAddresses(scheduler.hosts if isinstance(scheduler, Slurm) else no_hosts))
+        return MungeAuthenticator(own, NodeAddresses(scheduler.hosts if isinstance(scheduler, Slurm) else no_hosts))
     except MungeError as error:
         raise ConfigError(f"identity.kind: munge: {error}") from error

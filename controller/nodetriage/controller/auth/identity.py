@@ -32,7 +32,7 @@ class Identity:
     answer: tuple[tuple[str, str], ...] = ()  # by which we show who we are, in the first metadata
 
 
-class Proof(Protocol):
+class Authenticator(Protocol):
     """One way to know a peer."""
 
     @property

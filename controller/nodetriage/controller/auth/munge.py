@@ -28,7 +28,7 @@ _ASK_LIMIT_S = 5.0
 _THREADS = 8  # that wait for munged
 
 
-class MungeProof:
+class MungeAuthenticator:
     """Belongs to one event loop. Raises MungeError where there is no libmunge."""
 
     knows_all = False

@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 ENDS_SOON = datetime.timedelta(days=14)
 
 
-class TlsProof:
+class TlsAuthenticator:
     """Raises ConfigError where the files cannot be used now; later that is logged, and the old ones stay in force."""
 
     knows_all = True

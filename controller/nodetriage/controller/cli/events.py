@@ -22,7 +22,7 @@ def add(verbs: Any) -> None:
     events = verbs.add_parser("events", help=text, description=text)
     events.add_argument("--node", action="append", default=[], help="of this node (may be repeated)")
     events.add_argument("--fault", action="append", default=[], help="of this fault code (may be repeated)")
-    events.add_argument("--severity", choices=("info", "warning", "low", "high"), help="this severe or worse")
+    events.add_argument("--severity", choices=("info", "warning", "major", "critical"), help="this severe or worse")
     events.add_argument("--since", type=ago_us, metavar="AGO", help="not older than 30m, 12h, 7d")
     events.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
     events.add_argument(

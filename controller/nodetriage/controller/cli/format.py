@@ -8,7 +8,7 @@ from nodetriage.controller.store.fleet import CheckView, NodeView
 from nodetriage.controller.store.history import StoredEvent
 from nodetriage.v1 import health_pb2
 
-SEVERITIES = ("info", "warning", "low", "high")
+SEVERITIES = ("info", "warning", "major", "critical")
 
 
 def severity(number: int) -> str:
@@ -74,7 +74,7 @@ def event_json(stored: StoredEvent) -> dict[str, Any]:
         "seq": event.seq,
         "kind": kind(event.kind),
         "check": event.check,
-        "part": event.part,
+        "component": event.component,
         "fault": event.fault,
         "severity": severity(event.severity),
         "outcome": outcome(event.outcome),
@@ -115,7 +115,7 @@ def check_json(check: CheckView, now_us: int) -> dict[str, Any]:
 
 def finding_json(stored: StoredEvent) -> dict[str, Any]:
     whole = event_json(stored)
-    return {key: whole[key] for key in ("check", "part", "fault", "severity", "at", "occurrences", "evidence")}
+    return {key: whole[key] for key in ("check", "component", "fault", "severity", "at", "occurrences", "evidence")}
 
 
 def record_json(record: Mapping[str, Any]) -> dict[str, Any]:

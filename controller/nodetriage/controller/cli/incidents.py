@@ -15,7 +15,7 @@ def add(verbs: Any) -> None:
     incidents.add_argument("--since", type=ago_us, metavar="AGO", help="that began since 12h, 7d (7d)")
     incidents.add_argument("--node", default="", help="of this node")
     incidents.add_argument(
-        "--severity", choices=("info", "warning", "low", "high"), default="low", help="or worse (low)"
+        "--severity", choices=("info", "warning", "major", "critical"), default="major", help="or worse (major)"
     )
     incidents.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
     add_options(incidents)
@@ -82,7 +82,7 @@ def _row(told: "Incident") -> dict[str, str]:
     from nodetriage.controller.store import state_store
 
     also = [f for f in told.faults if f != told.fault]
-    what = f"{told.fault} {told.part}" + (f" (and {', '.join(also)})" if also else "")
+    what = f"{told.fault} {told.component}" + (f" (and {', '.join(also)})" if also else "")
     return {
         "id": told.id,
         "began": format.clock(state_store.to_us(told.began_at)),
@@ -103,7 +103,7 @@ def _json(told: "Incident") -> dict[str, Any]:
         "class": told.kind,
         "node": told.node,
         "fault": told.fault,
-        "part": told.part,
+        "component": told.component,
         "severity": told.severity.name.lower(),
         "faults": list(told.faults),
         "began_at": format.iso(state_store.to_us(told.began_at)),
@@ -111,5 +111,5 @@ def _json(told: "Incident") -> dict[str, Any]:
         "stages_s": dict(told.stages),
         "on_path_s": on_path_s(told),
         "by_hand": told.by_hand,
-        "events": [s.cursor for s in told.signs],
+        "events": [s.cursor for s in told.symptoms],
     }

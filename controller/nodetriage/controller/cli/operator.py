@@ -17,7 +17,7 @@ def add(verbs: Any) -> None:
     _add_maintenance(verbs)
     _add_breaker(verbs)
     _add_agent_verbs(verbs)
-    text = "drains that wait for the brake or the breaker, as they will be let through"
+    text = "drains that wait for the drain limits or the breaker, as they will be let through"
     held = verbs.add_parser("held", help=text, description=text)
     add_options(held)
     held.set_defaults(verb=_held)
@@ -54,7 +54,7 @@ def _add_breaker(verbs: Any) -> None:
 def _add_agent_verbs(verbs: Any) -> None:
     text = "tell a node's agent that an event-like fault has been dealt with"
     clear = verbs.add_parser("clear", help=text, description=text)
-    for name in ("node", "check", "part", "fault"):
+    for name in ("node", "check", "component", "fault"):
         clear.add_argument(name, metavar=name.upper())
     _add_socket(clear)
     clear.set_defaults(verb=_clear)
@@ -83,7 +83,7 @@ def _maintenance(arguments: argparse.Namespace) -> int:
 def _clear(arguments: argparse.Namespace) -> int:
     from nodetriage.v1 import health_pb2
 
-    about = health_pb2.ClearFault(check=arguments.check, part=arguments.part, fault=arguments.fault)
+    about = health_pb2.ClearFault(check=arguments.check, component=arguments.component, fault=arguments.fault)
     return _ask(arguments, "ClearFault", node=arguments.node, fault=about)
 
 
@@ -137,12 +137,17 @@ def _held(arguments: argparse.Namespace) -> int:
         drain = node.drain
         assert drain is not None
         wanted_at = format.iso(state_store.to_us(drain.wanted_at))
-        row = {"node": node.node, "severity": drain.severity.name.lower(), "fault": drain.fault, "part": drain.part}
+        row = {
+            "node": node.node,
+            "severity": drain.severity.name.lower(),
+            "fault": drain.fault,
+            "component": drain.component,
+        }
         rows.append({**row, "incident": drain.incident, "wanted_at": wanted_at, "why": drain.held_why})
     if arguments.json:
         print_json(rows)
     elif rows:
-        render.show(render.plain_table(("severity", "node", "fault", "part", "why"), rows))
+        render.show(render.plain_table(("severity", "node", "fault", "component", "why"), rows))
     else:
         render.show("nothing is held")
     return 0

@@ -19,12 +19,14 @@ def add(verbs: Any) -> None:
     policy.add_argument("subject", metavar="FAULT|FILE", help="explain: a fault code; check: a policy.toml")
     policy.add_argument("--partition", action="append", default=[], help="of the node (may be repeated)")
     policy.add_argument("--profile", default="", help="of the node's expected hardware")
-    policy.add_argument("--severity", choices=("info", "warning", "low", "high"), help="not the fault's usual one")
+    policy.add_argument(
+        "--severity", choices=("info", "warning", "major", "critical"), help="not the fault's usual one"
+    )
     policy.add_argument("--node", default="", help="take partitions and profile of this node, from the database")
     policy.add_argument("--policy", type=Path, metavar="FILE", help="this policy and not the one in force")
     add_options(policy)
     policy.set_defaults(verb=_policy)
-    text = "what shadow rules, new checks or a lesser authority kept from being done"
+    text = "what shadow rules, new checks or a milder mode kept from being done"
     would = verbs.add_parser("would-have", help=text, description=text)
     would.add_argument("--since", type=ago_us, metavar="AGO", help="not older than 30m, 12h, 7d (7d)")
     add_options(would)
@@ -44,7 +46,7 @@ def _policy(arguments: argparse.Namespace) -> int:
         return _explain(arguments)
     found = load_policy(Path(arguments.subject))
     shadow = sum(rule.shadow or not rule.action.drains for rule in found.rule)
-    text = f"sound: authority {found.authority}, {len(found.rule)} rules, {shadow} of them drain nothing"
+    text = f"sound: mode {found.mode}, {len(found.rule)} rules, {shadow} of them drain nothing"
     sys.stdout.write(f"{arguments.subject}: {text}\n")
     return 0
 

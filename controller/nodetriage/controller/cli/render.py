@@ -13,7 +13,7 @@ from nodetriage.controller.cli import format
 from nodetriage.controller.store.fleet import CheckView, NodeView
 from nodetriage.controller.store.history import StoredEvent
 
-_COLOURS = {"high": "bold red", "low": "red", "warning": "yellow", "info": "default"}
+_COLOURS = {"critical": "bold red", "major": "red", "warning": "yellow", "info": "default"}
 
 
 def show(*parts: RenderableType) -> None:
@@ -31,10 +31,10 @@ def node_table(views: Sequence[NodeView], now_us: int) -> Table:
 
 
 def finding_table(findings: Iterable[StoredEvent]) -> Table:
-    table = _table("severity", "fault", "part", "since", "evidence")
+    table = _table("severity", "fault", "component", "since", "evidence")
     for stored in findings:
         event = stored.event
-        values = (event.fault, event.part, format.clock(event.at_unix_us), format.evidence_line(event))
+        values = (event.fault, event.component, format.clock(event.at_unix_us), format.evidence_line(event))
         table.add_row(_severity(format.severity(event.severity)), *map(escape, values))
     return table
 
@@ -53,7 +53,7 @@ def event_table(events: Iterable[StoredEvent]) -> Table:
     for stored in events:
         event = stored.event
         word = format.severity(event.severity)
-        what = " ".join(filter(None, (event.fault or event.check, event.part, _detail(stored))))
+        what = " ".join(filter(None, (event.fault or event.check, event.component, _detail(stored))))
         kind = format.kind(event.kind)
         table.add_row(format.clock(event.at_unix_us), escape(stored.node), kind, _severity(word), escape(what))
     return table
@@ -73,7 +73,7 @@ def certificate_table(found: Iterable[Found], now: datetime.datetime) -> Table:
 def event_line(stored: StoredEvent) -> str:
     """One event as one line, for following."""
     event = stored.event
-    words = (event.fault or event.check, event.part, _detail(stored))
+    words = (event.fault or event.check, event.component, _detail(stored))
     start = (format.clock(event.at_unix_us), stored.node, format.kind(event.kind), format.severity(event.severity))
     return " ".join(filter(None, (*start, *words)))
 
@@ -83,7 +83,9 @@ def action_table(records: Iterable[Mapping[str, Any]]) -> Table:
     for record in records:
         job = f" job {record['job']}" if record["job"] else ""
         outcome = f" ({record['outcome']})" if record["outcome"] not in ("", "done") else ""
-        why = " ".join(filter(None, (record["fault"], record["part"], f"[{record['incident']}]", record["detail"])))
+        why = " ".join(
+            filter(None, (record["fault"], record["component"], f"[{record['incident']}]", record["detail"]))
+        )
         values = (record["node"], f"{record['kind']}{job}", f"{record['status']}{outcome}", why)
         table.add_row(format.clock(record["decided_us"]), *map(escape, values))
     return table

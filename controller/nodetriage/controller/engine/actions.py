@@ -30,7 +30,7 @@ async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
 async def _drain(action: Action, scheduler: Scheduler) -> ActionDone:
     view = await scheduler.node(action.node)
     if not _taken(view):
-        await scheduler.drain([action.node], reason_text(action.fault, action.part, action.incident))
+        await scheduler.drain([action.node], reason_text(action.fault, action.component, action.incident))
         passing("action.after_drain")
         view = await scheduler.node(action.node)
         if not view.draining:

@@ -23,7 +23,7 @@ RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 LOOK_AGAIN_S = 15.0  # at what waits for the breaker, or for a fleet incident's end
 
 
-class Mind(Protocol):
+class Reconciling(Protocol):
     """What the performer needs of the brain."""
 
     @property
@@ -41,11 +41,11 @@ class Mind(Protocol):
     async def write(self, work: Callable[[Any], Any]) -> Any: ...
 
 
-class Performer:
+class Executor:
     """Run `run()` as a task; call `wake()` when there is something new to do."""
 
     def __init__(
-        self, mind: Mind, scheduler: Scheduler, tick_s: float, acted: Callable[[], None], looked: asyncio.Event
+        self, mind: Reconciling, scheduler: Scheduler, tick_s: float, acted: Callable[[], None], looked: asyncio.Event
     ) -> None:
         self._mind, self._scheduler, self._tick_s, self._acted = mind, scheduler, tick_s, acted
         self._looked = looked

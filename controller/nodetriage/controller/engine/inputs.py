@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
-from nodetriage.controller.policy.replay import Entry, History, PolicyLoaded, Told
+from nodetriage.controller.policy.replay import Entry, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     ActionDone,
@@ -214,14 +214,14 @@ def _entries(connection: Connection, after: int, cursor: int) -> Iterator[Entry]
         elif row.kind == "events":
             batch = msgspec.json.decode(row.document, type=Batch)
             about |= batch.about
-            yield Told(at, _batch(connection, cursor, batch, about))
+            yield ReplayInput(at, _batch(connection, cursor, batch, about))
             cursor = batch.upto
         elif row.kind == "seen":
             change = msgspec.json.decode(row.document, type=ViewChange)
             view = view.after(change)
-            yield Told(at, (view.seen(change.read_at),))
+            yield ReplayInput(at, (view.seen(change.read_at),))
         elif row.kind in TYPES:
-            yield Told(at, (msgspec.json.decode(row.document, type=TYPES[row.kind]),))
+            yield ReplayInput(at, (msgspec.json.decode(row.document, type=TYPES[row.kind]),))
 
 
 def _batch(
@@ -243,7 +243,7 @@ def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEven
         at=from_us(row.at_us),
         kind=_KINDS.get(row.kind, EventKind.OTHER),
         check=row.check_name,
-        part=row.part,
+        component=row.component,
         fault=row.fault,
         severity=_severity(row.severity),
         profile=profile,

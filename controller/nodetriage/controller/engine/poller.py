@@ -23,10 +23,10 @@ log = structlog.get_logger("brain")
 Places = Mapping[str, tuple[str, ...]]
 MOST_WAITING = 500  # nodes whose jobs are to be read; a storm of events must not become one of squeue calls
 TOPOLOGY_EVERY = 60  # readings of all nodes
-_SEVERITY = {liveness.NODE_LOST: health_pb2.SEVERITY_HIGH, liveness.AGENT_SILENT: health_pb2.SEVERITY_WARNING}
+_SEVERITY = {liveness.NODE_LOST: health_pb2.SEVERITY_CRITICAL, liveness.AGENT_SILENT: health_pb2.SEVERITY_WARNING}
 
 
-class Mind(Protocol):
+class Reconciling(Protocol):
     """What the looker needs of the brain."""
 
     @property
@@ -41,10 +41,10 @@ class Mind(Protocol):
     async def record(self, node: str, events: list[health_pb2.Event]) -> None: ...
 
 
-class Looker:
+class Poller:
     """Run `run()` and `run_jobs()` as tasks. `places` is what the site's own file says that nodes share."""
 
-    def __init__(self, mind: Mind, scheduler: Scheduler, tick_s: float, scan_s: float, places: Places) -> None:
+    def __init__(self, mind: Reconciling, scheduler: Scheduler, tick_s: float, scan_s: float, places: Places) -> None:
         self._mind, self._scheduler, self._tick_s, self._scan_s = mind, scheduler, tick_s, scan_s
         self._places = places
         self._wanted = asyncio.Event()
@@ -69,18 +69,18 @@ class Looker:
     def note(self, events: list[NodeEvent]) -> None:
         """A grave finding: which jobs were on the node is known only now."""
         for event in events:
-            raised = event.kind is EventKind.RAISED and event.severity >= health_pb2.SEVERITY_LOW
+            raised = event.kind is EventKind.RAISED and event.severity >= health_pb2.SEVERITY_MAJOR
             if raised and event.node not in self._nodes and len(self._nodes) < MOST_WAITING:
                 self._nodes[event.node] = event.id
                 self._asked.set()
 
     async def run(self) -> None:
         shared: Places | None = None
-        for turn in range(1 << 62):
+        for work in range(1 << 62):
             self._wanted.clear()
             self._is_reading, read_at = True, self._mind.now()
             try:
-                if shared is None or turn % TOPOLOGY_EVERY == 0:
+                if shared is None or work % TOPOLOGY_EVERY == 0:
                     shared = await self._shared() or shared
                 nodes, reserved = await self._scheduler.nodes(), await self._scheduler.reservations()
                 seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared or self._places)
@@ -118,7 +118,7 @@ class Looker:
                 at_unix_us=now_us,
                 kind=health_pb2.EVENT_KIND_RAISED if raised else health_pb2.EVENT_KIND_CLEARED,
                 check=liveness.CHECK,
-                part=liveness.PART,
+                component=liveness.PART,
                 fault=found.fault,
                 severity=_SEVERITY[found.fault],
                 evidence={k: health_pb2.Value(text=v) for k, v in found.evidence.items() if v},

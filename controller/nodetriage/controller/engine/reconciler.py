@@ -15,10 +15,10 @@ import structlog
 from sqlalchemy import Connection
 
 from nodetriage.controller.engine import inputs
-from nodetriage.controller.engine.executor import RETRY_FIRST_S, Performer
-from nodetriage.controller.engine.poller import Looker, Places
+from nodetriage.controller.engine.executor import RETRY_FIRST_S, Executor
+from nodetriage.controller.engine.poller import Places, Poller
 from nodetriage.controller.policy import transition
-from nodetriage.controller.policy.rules import Authority, Policy
+from nodetriage.controller.policy.rules import Mode, Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -58,12 +58,12 @@ class Writes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Letter:
+class _Message:
     event: Event
     taken: "asyncio.Future[Step]"
 
 
-class Brain:
+class Reconciler:
     """Run `run()` as a task; call `notify()` whenever events were stored."""
 
     def __init__(
@@ -84,13 +84,13 @@ class Brain:
         self._clock = clock
         self._tick_s = tick_s
         self._state = FleetState()
-        self._inbox: list[_Letter] = []
+        self._inbox: list[_Message] = []
         self._weigh_all = True
         self._wake = asyncio.Event()
         self._recorder = inputs.Recorder()
         self._snapshot_at: datetime | None = None
-        self._looker = Looker(self, scheduler, tick_s, scan_s, places)
-        self._performer = Performer(self, scheduler, tick_s, self._looker.wake, self._looker.first_look)
+        self._looker = Poller(self, scheduler, tick_s, scan_s, places)
+        self._performer = Executor(self, scheduler, tick_s, self._looker.wake, self._looker.first_look)
 
     @property
     def state(self) -> FleetState:
@@ -141,7 +141,7 @@ class Brain:
 
     async def post(self, event: Event) -> Step:
         """Puts an event into the inbox; returns when its step is on disk."""
-        letter = _Letter(event, asyncio.get_running_loop().create_future())
+        letter = _Message(event, asyncio.get_running_loop().create_future())
         self._inbox.append(letter)
         self._wake.set()
         return await letter.taken
@@ -265,4 +265,4 @@ class Brain:
 
 def with_scheduler(rules: Policy, scheduler: Scheduler) -> Policy:
     """Without a scheduler nothing can be done, so everything is recorded as what would have been."""
-    return rules if scheduler.acts else replace(rules, authority=Authority.OBSERVE)
+    return rules if scheduler.acts else replace(rules, mode=Mode.OBSERVE)

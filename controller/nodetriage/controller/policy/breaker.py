@@ -10,56 +10,56 @@ from datetime import datetime, timedelta
 from nodetriage.controller.policy.fleet_state import BreakerFacts
 from nodetriage.controller.policy.limits import BreakerLimits
 from nodetriage.controller.policy.state import FleetState, OperatorCommand
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 
-def count_failing(turn: Turn, limits: BreakerLimits) -> None:
+def count_failing(work: UnitOfWork, limits: BreakerLimits) -> None:
     """To be called when a node is to be drained."""
-    facts = turn.fleet.breaker
+    facts = work.fleet.breaker
     if facts.is_open:
         return
-    drains = (n.drain for n in turn.nodes() if n.drain is not None and not n.drain.theirs)
-    failing = sum(_counts(facts, drain.wanted_at, turn.now, limits) for drain in drains)
-    limit = limits.failing_limit(fleet_size(turn.fleet))
+    drains = (n.drain for n in work.nodes() if n.drain is not None and not n.drain.theirs)
+    failing = sum(_counts(facts, drain.wanted_at, work.now, limits) for drain in drains)
+    limit = limits.failing_limit(fleet_size(work.fleet))
     if failing >= limit:
-        _open(turn, f"{limit} nodes to be drained within {limits.window_s:g} s")
+        _open(work, f"{limit} nodes to be drained within {limits.window_s:g} s")
 
 
-def count_action(turn: Turn, limits: BreakerLimits) -> None:
+def count_action(work: UnitOfWork, limits: BreakerLimits) -> None:
     """To be called for each drain and requeue that is decided."""
-    acted = _recent(turn, turn.fleet.breaker.acted, limits)
-    turn.set_fleet(breaker=replace(turn.fleet.breaker, acted=acted))
-    if len(acted) >= limits.max_actions and not turn.fleet.breaker.is_open:
-        _open(turn, f"{limits.max_actions} drains and requeues within {limits.window_s:g} s")
+    acted = _recent(work, work.fleet.breaker.acted, limits)
+    work.set_fleet(breaker=replace(work.fleet.breaker, acted=acted))
+    if len(acted) >= limits.max_actions and not work.fleet.breaker.is_open:
+        _open(work, f"{limits.max_actions} drains and requeues within {limits.window_s:g} s")
 
 
-def count_failure(turn: Turn, limits: BreakerLimits) -> None:
+def count_failure(work: UnitOfWork, limits: BreakerLimits) -> None:
     """To be called each time the scheduler did not do what it was asked."""
-    failed = _recent(turn, turn.fleet.breaker.failed, limits)
-    turn.set_fleet(breaker=replace(turn.fleet.breaker, failed=failed))
-    if len(failed) >= limits.max_scheduler_errors and not turn.fleet.breaker.is_open:
-        _open(turn, f"{limits.max_scheduler_errors} errors of the scheduler within {limits.window_s:g} s")
+    failed = _recent(work, work.fleet.breaker.failed, limits)
+    work.set_fleet(breaker=replace(work.fleet.breaker, failed=failed))
+    if len(failed) >= limits.max_scheduler_errors and not work.fleet.breaker.is_open:
+        _open(work, f"{limits.max_scheduler_errors} errors of the scheduler within {limits.window_s:g} s")
 
 
-def count_silent(turn: Turn, limits: BreakerLimits) -> None:
+def count_silent(work: UnitOfWork, limits: BreakerLimits) -> None:
     """To be called when agents fell silent."""
-    facts = turn.fleet.breaker
+    facts = work.fleet.breaker
     if facts.is_open:
         return
-    awake = (n for n in turn.nodes() if n.maintenance is None and not n.asleep)
-    silent = sum(n.silent_since is not None and _counts(facts, n.silent_since, turn.now, limits) for n in awake)
-    if silent >= limits.silent_limit(fleet_size(turn.fleet)):
-        _open(turn, f"{silent} agents fell silent within {limits.window_s:g} s: the network, or this controller?")
+    awake = (n for n in work.nodes() if n.maintenance is None and not n.asleep)
+    silent = sum(n.silent_since is not None and _counts(facts, n.silent_since, work.now, limits) for n in awake)
+    if silent >= limits.silent_limit(fleet_size(work.fleet)):
+        _open(work, f"{silent} agents fell silent within {limits.window_s:g} s: the network, or this controller?")
 
 
-def close(turn: Turn, command: OperatorCommand) -> bool:
+def close(work: UnitOfWork, command: OperatorCommand) -> bool:
     """False where it was not open, or no reason is given."""
-    facts = turn.fleet.breaker
+    facts = work.fleet.breaker
     if not facts.is_open or not command.reason.strip():
         return False
-    turn.set_fleet(breaker=BreakerFacts(closed_at=turn.now, closed_by=command.actor, closed_why=command.reason))
-    turn.tell(f"notify-breaker-closed-{turn.now:%y%m%d%H%M%S%f}", "", f"breaker closed by {command.actor}")
-    turn.ask_brake = True
+    work.set_fleet(breaker=BreakerFacts(closed_at=work.now, closed_by=command.actor, closed_why=command.reason))
+    work.tell(f"notify-breaker-closed-{work.now:%y%m%d%H%M%S%f}", "", f"breaker closed by {command.actor}")
+    work.ask_brake = True
     return True
 
 
@@ -73,16 +73,16 @@ def fleet_size(state: FleetState) -> int:
     return state.sizes.get("", len(state.nodes))
 
 
-def _open(turn: Turn, why: str) -> None:
-    turn.set_fleet(breaker=replace(turn.fleet.breaker, opened_at=turn.now, why=why))
+def _open(work: UnitOfWork, why: str) -> None:
+    work.set_fleet(breaker=replace(work.fleet.breaker, opened_at=work.now, why=why))
     text = f"breaker open: {why}; no drain and no requeue until `nodetriagectl breaker close --reason WHY`"
-    turn.tell(f"notify-breaker-{turn.now:%y%m%d%H%M%S%f}", "", text)
-    turn.ask_brake = True
+    work.tell(f"notify-breaker-{work.now:%y%m%d%H%M%S%f}", "", text)
+    work.ask_brake = True
 
 
-def _recent(turn: Turn, times: tuple[datetime, ...], limits: BreakerLimits) -> tuple[datetime, ...]:
-    facts = turn.fleet.breaker
-    return tuple(at for at in (*times, turn.now) if _counts(facts, at, turn.now, limits))
+def _recent(work: UnitOfWork, times: tuple[datetime, ...], limits: BreakerLimits) -> tuple[datetime, ...]:
+    facts = work.fleet.breaker
+    return tuple(at for at in (*times, work.now) if _counts(facts, at, work.now, limits))
 
 
 def _counts(facts: BreakerFacts, at: datetime, now: datetime, limits: BreakerLimits) -> bool:

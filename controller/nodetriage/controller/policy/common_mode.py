@@ -10,7 +10,7 @@ from nodetriage.controller.policy.fleet_state import FleetIncident
 from nodetriage.controller.policy.limits import CommonMode
 from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import FindingFact, FleetState, NodeFacts
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 MANY_PLACES = 3  # that are ill of the same: then it is the fleet
 MOSTLY = 0.9  # of the nodes have it: then it is called shared
@@ -40,80 +40,80 @@ def settle_s(fleet: FleetState, node: NodeFacts, now: datetime, rules: CommonMod
     return rules.new_version_hold_s if new and rules.enabled else 0.0
 
 
-def told(turn: Turn, name: str, fault: str, policy: Policy) -> tuple[str, ...]:
+def told(work: UnitOfWork, name: str, fault: str, policy: Policy) -> tuple[str, ...]:
     """To be called when a node's findings changed; returns the nodes whose case is another one now."""
     rules = policy.common_mode
-    shown = turn.showing(fault) if fault and rules.enabled else {}
+    shown = work.showing(fault) if fault and rules.enabled else {}
     if len(shown) < min(rules.shared_min_nodes, rules.least_nodes) or name not in shown:
         return ()
-    known = [i for i in turn.fleet.fleet_incidents if i.fault == fault]
-    node = turn.node(name)
+    known = [i for i in work.fleet.fleet_incidents if i.fault == fault]
+    node = work.node(name)
     if node is None or any(i.place == "" for i in known) or not _would_drain(node, fault, policy):
         return ()
     window = timedelta(seconds=rules.window_s)
-    recent = {n: facts for n, at in shown.items() if turn.now - at <= window and (facts := turn.node(n)) is not None}
+    recent = {n: facts for n, at in shown.items() if work.now - at <= window and (facts := work.node(n)) is not None}
     # Nodes behind a switch that is known to be ill say nothing about the rest of the fleet.
     apart = sum(not any(covers(i, n, f) for i in known for f in n.findings) for n in recent.values())
-    if apart >= rules.fleet_limit(fleet_size(turn.fleet)):
-        return _open(turn, fault, "", recent, known)
+    if apart >= rules.fleet_limit(fleet_size(work.fleet)):
+        return _open(work, fault, "", recent, known)
     for place in _places_of(node, fault):
         if any(i.place == place for i in known):
             continue  # a wider place may be it
         within = {n: facts for n, facts in recent.items() if place in _places_of(facts, fault)}
-        if len(within) >= _place_limit(turn.fleet, place, rules):
-            inside = [i for i in known if set(_nodes_in(turn, i)) <= within.keys()]
+        if len(within) >= _place_limit(work.fleet, place, rules):
+            inside = [i for i in known if set(_nodes_in(work, i)) <= within.keys()]
             if len(known) - len(inside) + 1 >= MANY_PLACES:
-                return _open(turn, fault, "", recent, known)
-            return _open(turn, fault, place, within, inside)
+                return _open(work, fault, "", recent, known)
+            return _open(work, fault, place, within, inside)
     return ()
 
 
-def tick(turn: Turn, rules: CommonMode) -> tuple[str, ...]:
+def tick(work: UnitOfWork, rules: CommonMode) -> tuple[str, ...]:
     """Ends incidents whose count fell; returns the nodes that are looked at one by one again."""
     freed: list[str] = []
     kept: list[FleetIncident] = []
-    for incident in turn.fleet.fleet_incidents:
-        nodes = _nodes_in(turn, incident)
+    for incident in work.fleet.fleet_incidents:
+        nodes = _nodes_in(work, incident)
         now = replace(incident, nodes=max(incident.nodes, len(nodes)))
-        limit = _limit(turn.fleet, incident, rules)
+        limit = _limit(work.fleet, incident, rules)
         if rules.enabled and len(nodes) * 2 >= limit:
             kept.append(replace(now, below_since=None))
-        elif rules.enabled and turn.now - (incident.below_since or turn.now) < timedelta(seconds=rules.end_s):
-            kept.append(replace(now, below_since=incident.below_since or turn.now))
+        elif rules.enabled and work.now - (incident.below_since or work.now) < timedelta(seconds=rules.end_s):
+            kept.append(replace(now, below_since=incident.below_since or work.now))
         else:
             freed += nodes
             text = f"fleet incident {incident.id} is over: {incident.fault} is left on {len(nodes)} nodes"
-            turn.tell(f"notify-over-{incident.id}", "", text, incident.id)
-    if tuple(kept) != turn.fleet.fleet_incidents:
-        turn.set_fleet(fleet_incidents=tuple(kept))
+            work.tell(f"notify-over-{incident.id}", "", text, incident.id)
+    if tuple(kept) != work.fleet.fleet_incidents:
+        work.set_fleet(fleet_incidents=tuple(kept))
     return tuple(freed)
 
 
 def _open(
-    turn: Turn, fault: str, place: str, nodes: dict[str, NodeFacts], narrower: list[FleetIncident]
+    work: UnitOfWork, fault: str, place: str, nodes: dict[str, NodeFacts], narrower: list[FleetIncident]
 ) -> tuple[str, ...]:
     """`narrower` ones of the same fault become this one, under the first one's id."""
     checks = {f.check for n in nodes.values() for f in n.findings if f.is_open and f.fault == fault}
     incident = FleetIncident(
-        id=narrower[0].id if narrower else turn.new_incident(),
+        id=narrower[0].id if narrower else work.new_incident(),
         fault=fault,
         checks=tuple(sorted(checks)),
         place=place,
-        shared=_shared(turn.fleet, fault, nodes.values()),
-        opened_at=narrower[0].opened_at if narrower else turn.now,
+        shared=_shared(work.fleet, fault, nodes.values()),
+        opened_at=narrower[0].opened_at if narrower else work.now,
         nodes=len(nodes),
     )
-    others = tuple(i for i in turn.fleet.fleet_incidents if i not in narrower)
-    turn.set_fleet(fleet_incidents=(*others, incident))
+    others = tuple(i for i in work.fleet.fleet_incidents if i not in narrower)
+    work.set_fleet(fleet_incidents=(*others, incident))
     shared = f"shared: {incident.shared}" if incident.shared else "nothing known that they share"
     text = f"fleet incident {incident.id}: {fault} on {len(nodes)} nodes; {shared}; none is drained for it"
-    turn.tell(f"notify-{incident.id}{'-wider' if narrower else ''}", "", text, incident.id)
-    turn.ask_brake = True
-    return tuple(_nodes_in(turn, incident))
+    work.tell(f"notify-{incident.id}{'-wider' if narrower else ''}", "", text, incident.id)
+    work.ask_brake = True
+    return tuple(_nodes_in(work, incident))
 
 
-def _nodes_in(turn: Turn, incident: FleetIncident) -> list[str]:
-    shown = ((name, turn.node(name)) for name in turn.showing(incident.fault))
+def _nodes_in(work: UnitOfWork, incident: FleetIncident) -> list[str]:
+    shown = ((name, work.node(name)) for name in work.showing(incident.fault))
     return [name for name, node in shown if node and any(covers(incident, node, f) for f in node.findings)]
 
 

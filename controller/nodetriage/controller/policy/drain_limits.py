@@ -5,44 +5,44 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker
-from nodetriage.controller.policy.rules import Limits, Policy
+from nodetriage.controller.policy.rules import DrainLimits, Policy
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, DrainStatus, FleetState, NodeFacts
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 HOUR = timedelta(hours=1)
 
 
-def release(turn: Turn, policy: Policy) -> None:
+def release(work: UnitOfWork, policy: Policy) -> None:
     """Lets through what the limits allow, the worst first and of equals the oldest; says of the rest why not."""
-    waiting = [n for n in turn.nodes() if n.drain is not None and n.drain.status is DrainStatus.WANTED]
+    waiting = [n for n in work.nodes() if n.drain is not None and n.drain.status is DrainStatus.WANTED]
     if not waiting:
         return
-    state = turn.state
-    admitted = tuple(at for at in state.admitted if turn.now - at < HOUR)
+    state = work.state
+    admitted = tuple(at for at in state.admitted if work.now - at < HOUR)
     used = _used(state)
     out = _out_of(state)
     for node in sorted(waiting, key=_order):
         drain = node.drain
         assert drain is not None
-        why = breaker.held_why(turn.fleet) or _over(state, node, used, admitted, policy.brake)
-        short = "" if why else _short(state, node, out, policy.brake)
-        if short and drain.severity < Severity.HIGH:
+        why = breaker.held_why(work.fleet) or _over(state, node, used, admitted, policy.drain_limits)
+        short = "" if why else _short(state, node, out, policy.drain_limits)
+        if short and drain.severity < Severity.CRITICAL:
             why = short
         if why:
             if why != drain.held_why:
-                turn.put(replace(node, drain=replace(drain, held_why=why)))
+                work.put(replace(node, drain=replace(drain, held_why=why)))
             continue
-        admitted = (*admitted, turn.now)
+        admitted = (*admitted, work.now)
         for area in ("", *node.partitions):
             used[area] = used.get(area, 0) + 1
         out.add(node.node)
         drain = replace(drain, status=DrainStatus.ASKED, held_why="", asks=drain.asks + 1)
-        turn.put(replace(node, drain=drain))
-        turn.act(drain_action(node.node, drain))
+        work.put(replace(node, drain=drain))
+        work.act(drain_action(node.node, drain))
         if short:
-            turn.tell(f"notify-short-{drain.incident}", node.node, f"drained all the same: {short}", drain.incident)
-        breaker.count_action(turn, policy.breaker)
-    turn.set_admitted(admitted)
+            work.tell(f"notify-short-{drain.incident}", node.node, f"drained all the same: {short}", drain.incident)
+        breaker.count_action(work, policy.breaker)
+    work.set_admitted(admitted)
 
 
 def drain_action(node: str, drain: DrainFact, suffix: str = "") -> Action:
@@ -54,7 +54,7 @@ def drain_action(node: str, drain: DrainFact, suffix: str = "") -> Action:
         node=node,
         incident=drain.incident,
         fault=drain.fault,
-        part=drain.part,
+        component=drain.component,
         severity=drain.severity,
     )
 
@@ -87,7 +87,7 @@ def _out_of(state: FleetState) -> set[str]:
     return ours.union(*(r.out for r in state.reservations))
 
 
-def _short(state: FleetState, node: NodeFacts, out: set[str], limits: Limits) -> str:
+def _short(state: FleetState, node: NodeFacts, out: set[str], limits: DrainLimits) -> str:
     """Which running reservation would be left with too few nodes; "" if none. A grave fault goes before it."""
     for r in state.reservations:
         least = limits.least_of(r.name, len(r.nodes))
@@ -97,7 +97,7 @@ def _short(state: FleetState, node: NodeFacts, out: set[str], limits: Limits) ->
 
 
 def _over(
-    state: FleetState, node: NodeFacts, used: dict[str, int], admitted: tuple[datetime, ...], limits: Limits
+    state: FleetState, node: NodeFacts, used: dict[str, int], admitted: tuple[datetime, ...], limits: DrainLimits
 ) -> str:
     """The first limit that this drain would break, in words that do not change while it holds; "" if none."""
     if len(admitted) >= limits.max_drains_per_hour:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
-from nodetriage.controller.policy.rules import Authority, Policy, Response, Rule
+from nodetriage.controller.policy.rules import Mode, Policy, Response, Rule
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -16,28 +16,28 @@ from nodetriage.controller.policy.state import (
     NodeFacts,
     NodeState,
 )
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 Due = tuple[Rule, FindingFact]
 
 
-def node(turn: Turn, name: str, policy: Policy) -> None:
-    facts = turn.node(name)
+def node(work: UnitOfWork, name: str, policy: Policy) -> None:
+    facts = work.node(name)
     if facts is None:
         return
-    facts = _shadow(turn, facts, policy)
-    due = acting(turn.fleet, facts, turn.now, policy)
+    facts = _shadow(work, facts, policy)
+    due = acting(work.fleet, facts, work.now, policy)
     if facts.maintenance is not None:
-        recovery.step_aside(turn, facts)
-    elif due and policy.authority is Authority.ACT:
+        recovery.step_aside(work, facts)
+    elif due and policy.mode is Mode.ENFORCE:
         rule, finding = max(due, key=lambda d: (d[0].action.rank, d[1].severity, -d[1].event_id))
         causes = tuple(sorted({f.fault for _, f in due}))
         if facts.drain is None:
-            _open_incident(turn, facts, rule, finding, causes, policy)
+            _open_incident(work, facts, rule, finding, causes, policy)
         else:
-            _join_incident(turn, facts, facts.drain, rule, finding, causes)
+            _join_incident(work, facts, facts.drain, rule, finding, causes)
     elif facts.drain is not None:
-        recovery.consider(turn, facts, policy)
+        recovery.consider(work, facts, policy)
 
 
 def horizon(policy: Policy) -> timedelta:
@@ -69,7 +69,7 @@ def acting(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -
         return found
     # What the same check says beside the shared fault has the same cause; only what is grave and stands apart counts.
     checks = {check for incident in covering for check in incident.checks}
-    return [(rule, f) for rule, f in found if f.severity >= Severity.HIGH and f.check not in checks]
+    return [(rule, f) for rule, f in found if f.severity >= Severity.CRITICAL and f.check not in checks]
 
 
 def _due(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -> list[Due]:
@@ -86,9 +86,9 @@ def _due(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -> 
     return found
 
 
-def _shadow(turn: Turn, facts: NodeFacts, policy: Policy) -> NodeFacts:
+def _shadow(work: UnitOfWork, facts: NodeFacts, policy: Policy) -> NodeFacts:
     """Records once for each finding what would be done, where that is not done."""
-    for rule, finding in _due(turn.fleet, facts, turn.now, policy):
+    for rule, finding in _due(work.fleet, facts, work.now, policy):
         if finding.shadowed or (would := _would(rule, finding, facts, policy)) is None:
             continue
         action = Action(
@@ -96,67 +96,69 @@ def _shadow(turn: Turn, facts: NodeFacts, policy: Policy) -> NodeFacts:
             kind=ActionKind.SHADOW,
             node=facts.node,
             fault=finding.fault,
-            part=finding.part,
+            component=finding.component,
             severity=finding.severity,
             text=str(would),
         )
-        turn.act(action)
-        if policy.authority is Authority.RECOMMEND and rule.action.drains:
-            turn.tell(f"notify-{action.id}", facts.node, f"recommended: {would} for {finding.fault} on {finding.part}")
-        facts = findings.change(turn, facts, replace(finding, shadowed=True))
+        work.act(action)
+        if policy.mode is Mode.RECOMMEND and rule.action.drains:
+            work.tell(
+                f"notify-{action.id}", facts.node, f"recommended: {would} for {finding.fault} on {finding.component}"
+            )
+        facts = findings.change(work, facts, replace(finding, shadowed=True))
     return facts
 
 
 def _would(rule: Rule, finding: FindingFact, facts: NodeFacts, policy: Policy) -> Response | None:
-    """What shadow rules, new checks or a lesser authority keep from being done; None where nothing is kept."""
+    """What shadow rules, new checks or a milder mode keep from being done; None where nothing is kept."""
     if rule.action is Response.SHADOW:
         return policy.by_severity(finding.severity).action
     if any(r.shadow for r in policy.rule):
         shadowed = policy.would(finding.fault, finding.severity, facts.partitions, facts.profile).action
         if shadowed is not rule.action:
             return shadowed
-    held_back = policy.authority is not Authority.ACT or policy.untrusted(finding.check, finding.fault) != ""
+    held_back = policy.mode is not Mode.ENFORCE or policy.untrusted(finding.check, finding.fault) != ""
     return rule.action if rule.action.drains and held_back else None
 
 
 def _open_incident(
-    turn: Turn, facts: NodeFacts, rule: Rule, finding: FindingFact, causes: tuple[str, ...], policy: Policy
+    work: UnitOfWork, facts: NodeFacts, rule: Rule, finding: FindingFact, causes: tuple[str, ...], policy: Policy
 ) -> None:
     if facts.state is NodeState.HEALTHY:
-        after = NodeState.LEMON if lemon.is_due(turn, facts, policy.lemon) else NodeState.SUSPECT
-        cause = f"{finding.fault} on {finding.part}"
+        after = NodeState.LEMON if lemon.is_due(work, facts, policy.lemon) else NodeState.SUSPECT
+        cause = f"{finding.fault} on {finding.component}"
         if after is NodeState.LEMON:
-            cause += f", removal {len(lemon.recent(facts, turn.now, policy.lemon)) + 1} in the window"
-        facts = turn.move(facts, after, cause=cause)
+            cause += f", removal {len(lemon.recent(facts, work.now, policy.lemon)) + 1} in the window"
+        facts = work.move(facts, after, cause=cause)
     drain = DrainFact(
-        incident=turn.new_incident(),
+        incident=work.new_incident(),
         fault=finding.fault,
-        part=finding.part,
+        component=finding.component,
         severity=finding.severity,
         requeue=rule.action is Response.DRAIN_AND_REQUEUE,
         status=DrainStatus.WANTED,
-        wanted_at=turn.now,
+        wanted_at=work.now,
         causes=causes,
     )
-    turn.put(replace(facts, drain=drain))
-    turn.ask_brake = True
-    breaker.count_failing(turn, policy.breaker)
+    work.put(replace(facts, drain=drain))
+    work.ask_brake = True
+    breaker.count_failing(work, policy.breaker)
 
 
 def _join_incident(
-    turn: Turn, facts: NodeFacts, drain: DrainFact, rule: Rule, finding: FindingFact, causes: tuple[str, ...]
+    work: UnitOfWork, facts: NodeFacts, drain: DrainFact, rule: Rule, finding: FindingFact, causes: tuple[str, ...]
 ) -> None:
     """A further finding on a node that is being drained: it may only make matters worse."""
     joined = replace(drain, causes=tuple(sorted({*drain.causes, *causes})), clear_since=None)
     if finding.severity > drain.severity:
-        joined = replace(joined, severity=finding.severity, fault=finding.fault, part=finding.part)
+        joined = replace(joined, severity=finding.severity, fault=finding.fault, component=finding.component)
     if rule.action is Response.DRAIN_AND_REQUEUE and not drain.requeue:
         joined = replace(joined, requeue=True)
         if drain.status is DrainStatus.DONE:
             # It takes no new job already; asking again brings back the jobs that are still there.
             joined = replace(joined, status=DrainStatus.ASKED, asks=drain.asks + 1)
-            turn.act(replace(drain_limits.drain_action(facts.node, joined, "-requeue"), severity=finding.severity))
+            work.act(replace(drain_limits.drain_action(facts.node, joined, "-requeue"), severity=finding.severity))
     if drain.status is DrainStatus.RETURNING:
         joined = replace(joined, status=DrainStatus.DONE)  # the undrain, if it is not under way yet, is called off
     if joined != drain:
-        turn.put(replace(facts, drain=joined))
+        work.put(replace(facts, drain=joined))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.policy.rules import Authority, Policy, Response, Rule
+from nodetriage.controller.policy.rules import Mode, Policy, Response, Rule
 
 _MEANS = {
     Response.RECORD: "it is kept as history",
@@ -30,7 +30,7 @@ def explain(
     known = faults().get(fault)
     if known is None and (severity is None or fault not in policy.shadow.trusted):
         raise ConfigError(f"{fault}: no such fault (nodetriage explain lists them); of another's, name --severity")
-    severity = severity or (known.severity if known else Severity.HIGH)
+    severity = severity or (known.severity if known else Severity.CRITICAL)
     rule = policy.rule_for(fault, severity, partitions, profile)
     steps = [f"{fault}: {known.title if known else 'a fault of a check from elsewhere'}"]
     steps.append(f"severity {severity.name.lower()}{' (usual; the check decides)' if known else ''}")
@@ -42,8 +42,8 @@ def explain(
     if action.drains and why:
         steps.append(f"only said: {why}")
         action = Response.SHADOW
-    elif action.drains and policy.authority is not Authority.ACT:
-        steps.append(f"only said: authority is {policy.authority}")
+    elif action.drains and policy.mode is not Mode.ENFORCE:
+        steps.append(f"only said: the mode is {policy.mode}")
         action = Response.SHADOW
     steps.append(f"{action}: {_MEANS[action]}")
     if action.drains:
@@ -79,10 +79,11 @@ def _waits(policy: Policy, fault: str, rule: Rule) -> list[str]:
 
 
 def _limits(policy: Policy, rule: Rule) -> list[str]:
-    brake, common = policy.brake, policy.common_mode
+    limits, common = policy.drain_limits, policy.common_mode
     back = "an operator" if rule.returns == "operator" else f"the checks, {policy.return_hold_s:g} s after it is gone,"
     said = [
-        f"braked at {brake.max_drains_per_hour} an hour, {brake.max_nodes} nodes, {brake.max_percent:g} % of the fleet",
+        f"drains are limited to {limits.max_drains_per_hour} an hour, {limits.max_nodes} nodes,"
+        f" {limits.max_percent:g} % of the fleet",
         f"{back} brings the node back",
     ]
     if common.enabled:

@@ -9,42 +9,42 @@ from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import EventKind, FindingFact, NodeEvent, NodeFacts, NodeState
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 # A node that invents parts without end must not fill the memory; the oldest closed findings are forgotten first.
 MAX_FINDINGS = 256
 
 
-def learn(turn: Turn, event: NodeEvent, policy: Policy) -> str:
+def learn(work: UnitOfWork, event: NodeEvent, policy: Policy) -> str:
     """Takes in what a node said; returns its name if that may change what is to be done."""
-    node = turn.node(event.node)
+    node = work.node(event.node)
     if node is None:
         first = NodeState.HEALTHY if policy.adopt_as == "healthy" else NodeState.BURN_IN
-        node = turn.enter(event.node, first)
-    if event.version and event.version not in turn.fleet.versions:
-        turn.set_fleet(versions={**turn.fleet.versions, event.version: turn.now})
+        node = work.enter(event.node, first)
+    if event.version and event.version not in work.fleet.versions:
+        work.set_fleet(versions={**work.fleet.versions, event.version: work.now})
     known_boot = _boot(node, event)
     if known_boot is None:
         return ""  # of an earlier boot, told late: history, but no longer true
     if known_boot is not node:
-        node = turn.put(known_boot)
+        node = work.put(known_boot)
     if event.kind in (EventKind.STARTED, EventKind.OTHER):
         return event.node
-    key = (event.check, event.part, event.fault)
+    key = (event.check, event.component, event.fault)
     before = next((f for f in node.findings if f.key == key), None)
     if before is not None and before.boot_id == event.boot_id and event.seq <= before.seq:
         return ""
-    change(turn, node, _told(before, event, turn))
+    change(work, node, _told(before, event, work))
     return event.node
 
 
-def change(turn: Turn, node: NodeFacts, finding: FindingFact) -> NodeFacts:
+def change(work: UnitOfWork, node: NodeFacts, finding: FindingFact) -> NodeFacts:
     """The node with this finding in place of the one of the same key."""
     others = tuple(f for f in node.findings if f.key != finding.key)
     if len(others) >= MAX_FINDINGS:
         oldest = min(others, key=lambda f: (f.is_open, f.severity, f.seq))
         others = tuple(f for f in others if f is not oldest)
-    return turn.put(replace(node, findings=(*others, finding)))
+    return work.put(replace(node, findings=(*others, finding)))
 
 
 def _boot(node: NodeFacts, event: NodeEvent) -> NodeFacts | None:
@@ -62,12 +62,12 @@ def _boot(node: NodeFacts, event: NodeEvent) -> NodeFacts | None:
     return replace(node, boot_id=event.boot_id, profile=profile, version=version, findings=kept)
 
 
-def _told(before: FindingFact | None, event: NodeEvent, turn: Turn) -> FindingFact:
+def _told(before: FindingFact | None, event: NodeEvent, work: UnitOfWork) -> FindingFact:
     if event.kind is EventKind.CLEARED:
-        told = before or _new(event, turn)
+        told = before or _new(event, work)
         return replace(told, is_open=False, seq=event.seq, event_id=event.id)
     if before is None or not before.is_open:
-        return _new(event, turn)
+        return _new(event, work)
     repeated = event.kind is not EventKind.CHANGED
     return replace(
         before,
@@ -79,14 +79,14 @@ def _told(before: FindingFact | None, event: NodeEvent, turn: Turn) -> FindingFa
     )
 
 
-def _new(event: NodeEvent, turn: Turn) -> FindingFact:
+def _new(event: NodeEvent, work: UnitOfWork) -> FindingFact:
     return FindingFact(
         check=event.check,
-        part=event.part,
+        component=event.component,
         fault=event.fault,
         severity=Severity(event.severity),
         raised_at=event.at,
-        known_at=turn.now,
+        known_at=work.now,
         event_id=event.id,
         boot_id=event.boot_id,
         seq=event.seq,

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.limits import Lemons
 from nodetriage.controller.policy.state import NodeFacts, NodeState
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 
 def recent(node: NodeFacts, now: datetime, rules: Lemons) -> tuple[datetime, ...]:
@@ -14,14 +14,14 @@ def recent(node: NodeFacts, now: datetime, rules: Lemons) -> tuple[datetime, ...
     return tuple(at for at in node.removals if now - at < window)
 
 
-def is_due(turn: Turn, node: NodeFacts, rules: Lemons) -> bool:
+def is_due(work: UnitOfWork, node: NodeFacts, rules: Lemons) -> bool:
     """The removal that is about to be decided is one too many. Said aloud where the fleet has lemons enough already."""
-    removals = len(recent(node, turn.now, rules)) + 1
+    removals = len(recent(node, work.now, rules)) + 1
     if rules.max_removals == 0 or removals < rules.max_removals:
         return False
-    lemons = sum(n.state is NodeState.LEMON for n in turn.nodes())
-    if lemons < rules.most(fleet_size(turn.fleet)):
+    lemons = sum(n.state is NodeState.LEMON for n in work.nodes())
+    if lemons < rules.most(fleet_size(work.fleet)):
         return True
     text = f"{node.node} was removed {removals} times, but {lemons} nodes are lemons already: treated as before"
-    turn.tell(f"notify-lemon-{node.node}-{turn.now:%y%m%d%H%M%S%f}", node.node, text)
+    work.tell(f"notify-lemon-{node.node}-{work.now:%y%m%d%H%M%S%f}", node.node, text)
     return False

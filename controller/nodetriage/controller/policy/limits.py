@@ -1,4 +1,4 @@
-"""The parts of policy.toml that protect the fleet from its protector: brake, breaker, common mode, lemons. Values."""
+"""The tables of policy.toml that protect the fleet from the controller: drain limits, breaker, common mode, lemons."""
 
 import fnmatch
 import functools
@@ -8,7 +8,7 @@ from math import ceil
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DrainLimits:
     """How many nodes the controller may have drained. A percentage never forbids the first node."""
 
     max_drains_per_hour: int = 10

@@ -11,7 +11,7 @@ from nodetriage.controller.policy import breaker
 from nodetriage.controller.policy.limits import BreakerLimits
 from nodetriage.controller.policy.reason import is_schedulers_own, parse_reason
 from nodetriage.controller.policy.state import ContactChanged, FleetState
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import NodeView
 
 # As which boot the controller's own findings are stored: they are no boot's, and end with none.
@@ -30,15 +30,15 @@ class Seen:
     evidence: Mapping[str, str]
 
 
-def changed(turn: Turn, event: ContactChanged, limits: BreakerLimits) -> None:
+def changed(work: UnitOfWork, event: ContactChanged, limits: BreakerLimits) -> None:
     for name in event.lost:
-        if (node := turn.node(name)) is not None and node.silent_since is None:
-            turn.put(replace(node, silent_since=turn.now))
+        if (node := work.node(name)) is not None and node.silent_since is None:
+            work.put(replace(node, silent_since=work.now))
     for name in event.back:
-        if (node := turn.node(name)) is not None and node.silent_since is not None:
-            turn.put(replace(node, silent_since=None))
+        if (node := work.node(name)) is not None and node.silent_since is not None:
+            work.put(replace(node, silent_since=None))
     if event.lost:
-        breaker.count_silent(turn, limits)
+        breaker.count_silent(work, limits)
 
 
 def lost(state: FleetState, views: Mapping[str, NodeView]) -> tuple[Seen, ...]:

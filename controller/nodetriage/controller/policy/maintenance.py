@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from nodetriage.controller.policy.fleet_state import MaintenanceFact
 from nodetriage.controller.policy.state import NodeFacts, OperatorCommand
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import NodeView
 
 
-def command(turn: Turn, event: OperatorCommand) -> str:
+def command(work: UnitOfWork, event: OperatorCommand) -> str:
     """Begins or ends it by an operator's word; returns why not, "" if it was done."""
-    node = turn.node(event.node)
+    node = work.node(event.node)
     if node is None:
         return "no agent of this name was ever heard"
     begins, now = event.verb == "maintenance_on", node.maintenance
@@ -18,18 +18,18 @@ def command(turn: Turn, event: OperatorCommand) -> str:
         return f"it is in maintenance already, by {now.actor}: {now.reason}"
     if not begins and (now is None or now.source == "scheduler"):
         return "it is in the scheduler's maintenance, which ends there" if now else "it is not in maintenance"
-    fact = MaintenanceFact(turn.now, event.actor, event.reason, "operator") if begins else None
-    turn.put(replace(node, maintenance=fact))
-    turn.ask_brake = True
+    fact = MaintenanceFact(work.now, event.actor, event.reason, "operator") if begins else None
+    work.put(replace(node, maintenance=fact))
+    work.ask_brake = True
     return ""
 
 
-def compare(turn: Turn, node: NodeFacts, view: NodeView) -> NodeFacts:
+def compare(work: UnitOfWork, node: NodeFacts, view: NodeView) -> NodeFacts:
     """Takes over a running MAINT reservation, which shows as a flag of the node; an operator's own goes before it."""
     now = node.maintenance
     if view.in_maintenance and now is None:
-        fact = MaintenanceFact(turn.now, "scheduler", "a MAINT reservation", "scheduler")
-        return turn.put(replace(node, maintenance=fact))
+        fact = MaintenanceFact(work.now, "scheduler", "a MAINT reservation", "scheduler")
+        return work.put(replace(node, maintenance=fact))
     if not view.in_maintenance and now is not None and now.source == "scheduler":
-        return turn.put(replace(node, maintenance=None))
+        return work.put(replace(node, maintenance=None))
     return node

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_OURS = re.compile(r"nodetriage: (?P<fault>\S+) (?P<part>\S+) \[incident (?P<incident>[\w-]+)\]")
+_OURS = re.compile(r"nodetriage: (?P<fault>\S+) (?P<component>\S+) \[incident (?P<incident>[\w-]+)\]")
 # The scheduler's own words for a node that fell away; they are nobody's decision and may be replaced.
 _SLURMS_OWN = re.compile(r"Not responding|Node unexpectedly rebooted|Node .*not responding", re.IGNORECASE)
 
@@ -11,20 +11,20 @@ _SLURMS_OWN = re.compile(r"Not responding|Node unexpectedly rebooted|Node .*not 
 @dataclass(frozen=True, slots=True)
 class Ours:
     fault: str
-    part: str
+    component: str
     incident: str
 
 
-def reason_text(fault: str, part: str, incident: str) -> str:
+def reason_text(fault: str, component: str, incident: str) -> str:
     """One line that survives a shell, slurmctld's log and sinfo; what a part name cannot have becomes "_"."""
-    clean = re.sub(r"[^A-Za-z0-9_.:/@+-]", "_", part)[:80] or "-"
+    clean = re.sub(r"[^A-Za-z0-9_.:/@+-]", "_", component)[:80] or "-"
     return f"nodetriage: {fault} {clean} [incident {incident}]"
 
 
 def parse_reason(text: str) -> Ours | None:
     """None where the reason is someone else's. What Slurm appends (" : reboot issued", " [root@...]") is tolerated."""
     match = _OURS.match(text)
-    return Ours(match["fault"], match["part"], match["incident"]) if match else None
+    return Ours(match["fault"], match["component"], match["incident"]) if match else None
 
 
 def is_schedulers_own(text: str) -> bool:

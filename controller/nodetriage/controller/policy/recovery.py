@@ -6,7 +6,7 @@ from datetime import timedelta
 from nodetriage.controller.policy import common_mode, maintenance
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.reason import parse_reason
-from nodetriage.controller.policy.rules import Authority, Policy
+from nodetriage.controller.policy.rules import Mode, Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -19,7 +19,7 @@ from nodetriage.controller.policy.state import (
     OperatorCommand,
     SchedulerSeen,
 )
-from nodetriage.controller.policy.unit_of_work import BRAIN, Turn
+from nodetriage.controller.policy.unit_of_work import BRAIN, UnitOfWork
 from nodetriage.controller.scheduler import NodeView, ReservationView
 
 BACK_TO_WORK = {
@@ -31,40 +31,40 @@ BACK_TO_WORK = {
 }
 
 
-def consider(turn: Turn, node: NodeFacts, policy: Policy) -> None:
+def consider(work: UnitOfWork, node: NodeFacts, policy: Policy) -> None:
     """No finding keeps this node out any more: what of its drain?"""
     drain = node.drain
     assert drain is not None
     if node.state is NodeState.LEMON and not drain.by_hand:
         return  # no quiet while brings a lemon back
     if drain.status is DrainStatus.WANTED:
-        if shared := common_mode.covering(turn.fleet, node):
-            _back(turn, node, f"part of fleet incident {shared[0].id}", BRAIN)
+        if shared := common_mode.covering(work.fleet, node):
+            _back(work, node, f"part of fleet incident {shared[0].id}", BRAIN)
             return
-        _back(turn, node, "the fault was gone before the brake let the drain through", BRAIN)
+        _back(work, node, "the fault was gone before the drain limits let the drain through", BRAIN)
         return
     if drain.status is not DrainStatus.DONE or drain.theirs:
         return
-    if _still_there(node, policy) or policy.authority is not Authority.ACT:
+    if _still_there(node, policy) or policy.mode is not Mode.ENFORCE:
         return
     if drain.clear_since is None:
-        drain = replace(drain, clear_since=turn.now)
-        node = turn.put(replace(node, drain=drain))
+        drain = replace(drain, clear_since=work.now)
+        node = work.put(replace(node, drain=drain))
     assert drain.clear_since is not None
-    lasted = turn.now - drain.clear_since >= timedelta(seconds=policy.return_hold_s)
+    lasted = work.now - drain.clear_since >= timedelta(seconds=policy.return_hold_s)
     if drain.by_hand or (lasted and _may_return_alone(node, drain, policy)):
-        _undrain(turn, node, drain)
+        _undrain(work, node, drain)
 
 
-def step_aside(turn: Turn, node: NodeFacts) -> None:
+def step_aside(work: UnitOfWork, node: NodeFacts) -> None:
     """The node is in maintenance: what is not done yet is not to be done."""
     if node.drain is not None and node.drain.status is DrainStatus.WANTED:
-        _back(turn, node, f"in maintenance by {node.maintenance.actor if node.maintenance else ''}", BRAIN)
+        _back(work, node, f"in maintenance by {node.maintenance.actor if node.maintenance else ''}", BRAIN)
 
 
-def undrain(turn: Turn, event: OperatorCommand, policy: Policy) -> str:
+def undrain(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> str:
     """An operator says that the node is repaired. Returns why it is not undrained, "" if it will be."""
-    node = turn.node(event.node)
+    node = work.node(event.node)
     if node is None:
         return "no agent of this name was ever heard"
     if node.drain is None:
@@ -79,41 +79,41 @@ def undrain(turn: Turn, event: OperatorCommand, policy: Policy) -> str:
     if left := _still_there(node, policy):
         return f"still there: {', '.join(left)}"
     drain = replace(drain, by_hand=True)
-    _undrain(turn, turn.put(replace(node, drain=drain)), drain)
+    _undrain(work, work.put(replace(node, drain=drain)), drain)
     return ""
 
 
-def returned(turn: Turn, node: NodeFacts, drain: DrainFact, done: ActionDone) -> None:
+def returned(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDone) -> None:
     """The undrain was done, or was not ours to do."""
     if done.outcome is ActionOutcome.THEIRS:
-        drain = replace(drain, status=DrainStatus.DONE, done_at=turn.now, theirs=True)
-        turn.put(replace(node, drain=drain))
+        drain = replace(drain, status=DrainStatus.DONE, done_at=work.now, theirs=True)
+        work.put(replace(node, drain=drain))
         text = f"{node.node} stays drained: its reason is no longer ours ({done.text})"
-        turn.tell(f"notify-{done.action.id}", node.node, text, drain.incident)
+        work.tell(f"notify-{done.action.id}", node.node, text, drain.incident)
         return
-    _back(turn, node, f"free of {', '.join(drain.causes)}", "operator" if drain.by_hand else BRAIN)
+    _back(work, node, f"free of {', '.join(drain.causes)}", "operator" if drain.by_hand else BRAIN)
 
 
-def empty(turn: Turn, node: NodeFacts, cause: str) -> None:
+def empty(work: UnitOfWork, node: NodeFacts, cause: str) -> None:
     """The node is out of work and nothing runs on it that is to end by itself."""
     if node.state is NodeState.SUSPECT:
-        turn.move(node, NodeState.DRAINED, cause=cause)
+        work.move(node, NodeState.DRAINED, cause=cause)
     elif node.state is NodeState.BURN_IN:
-        turn.move(node, NodeState.REPAIR, cause=cause)
+        work.move(node, NodeState.REPAIR, cause=cause)
 
 
-def compare(turn: Turn, seen: SchedulerSeen, policy: Policy) -> list[str]:
+def compare(work: UnitOfWork, seen: SchedulerSeen, policy: Policy) -> list[str]:
     """Holds the scheduler's view against ours; returns the nodes that are to be weighed again."""
     again = []
     for view in seen.nodes.values():
-        node = turn.node(view.name)
+        node = work.node(view.name)
         if node is None:
             continue
         shared = seen.places.get(view.name, ())
         asleep = view.power_saving or view.rebooting
         if (node.partitions, node.places, node.asleep) != (view.partitions, shared, asleep):
-            node = turn.put(replace(node, partitions=view.partitions, places=shared, asleep=asleep))
-        in_maintenance, node = node.maintenance, maintenance.compare(turn, node, view)
+            node = work.put(replace(node, partitions=view.partitions, places=shared, asleep=asleep))
+        in_maintenance, node = node.maintenance, maintenance.compare(work, node, view)
         if node.maintenance is not in_maintenance:
             again.append(view.name)
         drain = node.drain
@@ -121,21 +121,21 @@ def compare(turn: Turn, seen: SchedulerSeen, policy: Policy) -> list[str]:
         if drain is None or drain.status is not DrainStatus.DONE or drain.done_at is None:
             continue
         if drain.done_at < seen.read_at:
-            _compare_drain(turn, node, drain, view, policy)
+            _compare_drain(work, node, drain, view, policy)
             again.append(view.name)
     if seen.nodes:
-        turn.set_sizes(_sizes(turn, seen))
+        work.set_sizes(_sizes(work, seen))
         reservations = tuple(_reservation(r, seen) for r in seen.reservations if not r.maintenance)
-        if reservations != turn.fleet.reservations:
-            turn.set_fleet(reservations=reservations)
+        if reservations != work.fleet.reservations:
+            work.set_fleet(reservations=reservations)
     return again
 
 
-def _sizes(turn: Turn, seen: SchedulerSeen) -> dict[str, int]:
+def _sizes(work: UnitOfWork, seen: SchedulerSeen) -> dict[str, int]:
     """How many nodes the fleet, each partition and each shared place has."""
     sizes = {"": len(seen.nodes)}
     for view in seen.nodes.values():
-        node = turn.node(view.name)
+        node = work.node(view.name)
         shared = common_mode.places(node) if node else seen.places.get(view.name, ())
         for area in (*view.partitions, *shared):
             sizes[area] = sizes.get(area, 0) + 1
@@ -147,33 +147,33 @@ def _reservation(view: ReservationView, seen: SchedulerSeen) -> ReservationFact:
     return ReservationFact(view.name, view.nodes, tuple(out))
 
 
-def _compare_drain(turn: Turn, node: NodeFacts, drain: DrainFact, view: NodeView, policy: Policy) -> None:
+def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: NodeView, policy: Policy) -> None:
     if not view.draining:
         if not view.down:
-            _resumed_by_hand(turn, node, drain, policy)
+            _resumed_by_hand(work, node, drain, policy)
         return
     ours = parse_reason(view.reason)
     theirs = ours is None or ours.incident != drain.incident
     if theirs and not drain.theirs:
-        node = turn.put(replace(node, drain=replace(drain, theirs=True)))
+        node = work.put(replace(node, drain=replace(drain, theirs=True)))
         text = f"{node.node} is now drained by {view.reason_by or 'another'}: {view.reason or 'no reason'}"
-        turn.tell(f"notify-taken-{drain.incident}", node.node, text, drain.incident)
-        turn.ask_brake = True
+        work.tell(f"notify-taken-{drain.incident}", node.node, text, drain.incident)
+        work.ask_brake = True
     if not view.busy:
-        empty(turn, node, "its last job ended")
+        empty(work, node, "its last job ended")
 
 
-def _resumed_by_hand(turn: Turn, node: NodeFacts, drain: DrainFact, policy: Policy) -> None:
-    node = _back(turn, node, "resumed in the scheduler", "scheduler")
+def _resumed_by_hand(work: UnitOfWork, node: NodeFacts, drain: DrainFact, policy: Policy) -> None:
+    node = _back(work, node, "resumed in the scheduler", "scheduler")
     left = _still_there(node, policy)
     if not left or node.maintenance is not None:
         return
-    node = turn.put(replace(node, removals=node.removals[:-1]))  # the same removal goes on: that makes no lemon
+    node = work.put(replace(node, removals=node.removals[:-1]))  # the same removal goes on: that makes no lemon
     then = "it is drained again" if policy.resumed_by_hand == "drain_again" else "left in work, as the policy says"
     text = f"{node.node} was resumed while {', '.join(left)} is still there: {then}"
-    turn.tell(f"notify-resumed-{drain.incident}", node.node, text, drain.incident)
+    work.tell(f"notify-resumed-{drain.incident}", node.node, text, drain.incident)
     if policy.resumed_by_hand == "accept":
-        turn.put(replace(node, findings=tuple(replace(f, accepted=True) for f in node.findings)))
+        work.put(replace(node, findings=tuple(replace(f, accepted=True) for f in node.findings)))
 
 
 def _may_return_alone(node: NodeFacts, drain: DrainFact, policy: Policy) -> bool:
@@ -188,27 +188,27 @@ def _still_there(node: NodeFacts, policy: Policy) -> list[str]:
     return sorted({fault for fault, rule in rules if rule.action.drains})
 
 
-def _stamp(turn: Turn) -> str:
-    return f"{turn.now:%y%m%d%H%M%S%f}"
+def _stamp(work: UnitOfWork) -> str:
+    return f"{work.now:%y%m%d%H%M%S%f}"
 
 
-def _undrain(turn: Turn, node: NodeFacts, drain: DrainFact) -> None:
-    turn.put(replace(node, drain=replace(drain, status=DrainStatus.RETURNING)))
-    turn.act(
+def _undrain(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
+    work.put(replace(node, drain=replace(drain, status=DrainStatus.RETURNING)))
+    work.act(
         Action(
-            id=f"undrain-{drain.incident}-{_stamp(turn)}",
+            id=f"undrain-{drain.incident}-{_stamp(work)}",
             kind=ActionKind.UNDRAIN,
             node=node.node,
             incident=drain.incident,
             fault=drain.fault,
-            part=drain.part,
+            component=drain.component,
             severity=drain.severity,
         )
     )
 
 
-def _back(turn: Turn, node: NodeFacts, cause: str, actor: str) -> NodeFacts:
-    turn.ask_brake = True
-    node = turn.put(replace(node, drain=None))
+def _back(work: UnitOfWork, node: NodeFacts, cause: str, actor: str) -> NodeFacts:
+    work.ask_brake = True
+    node = work.put(replace(node, drain=None))
     path = BACK_TO_WORK.get(node.state, ())
-    return turn.move(node, *path, cause=cause, actor=actor) if path else node
+    return work.move(node, *path, cause=cause, actor=actor) if path else node

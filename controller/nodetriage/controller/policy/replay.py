@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodetriage.controller.policy import transition as brain
+from nodetriage.controller.policy import transition as reconciler
 from nodetriage.controller.policy.reason import parse_reason, reason_text
 from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
@@ -32,7 +32,7 @@ _DEEDS = (ActionKind.DRAIN, ActionKind.UNDRAIN, ActionKind.REQUEUE, ActionKind.R
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReplayInput:
     """What the brain took in at once, and when."""
 
     at: datetime
@@ -45,7 +45,7 @@ class PolicyLoaded:
     policy: Policy
 
 
-Entry = Told | PolicyLoaded
+Entry = ReplayInput | PolicyLoaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class _Replay:
 
     def _step(self, event: Event, at: datetime) -> None:
         before = self.state
-        step = brain.step(before, event, at, self.policy)
+        step = reconciler.step(before, event, at, self.policy)
         self.state = step.state
         self._count(before, step, event, at)
 
@@ -210,7 +210,7 @@ class _Replay:
             other = parse_reason(view.reason)
             if drain is not None and drain.status is DrainStatus.DONE and not drain.theirs:
                 if name in self._imagined or (view.draining and other is not None):
-                    reason = reason_text(drain.fault, drain.part, drain.incident)
+                    reason = reason_text(drain.fault, drain.component, drain.incident)
                     views[name] = replace(view, flags=view.flags | {"drain"}, reason=reason)
             elif other is not None and view.draining:
                 views[name] = replace(view, flags=view.flags - {"drain"}, reason="")

@@ -10,36 +10,36 @@ from datetime import datetime, timedelta
 from nodetriage.controller.policy import breaker
 from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, JobFacts, NodeFacts
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import JobView
 
 
-def decide(turn: Turn, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
+def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
     for job in jobs:
         if not job.active:
             continue
         if why := _cannot(job):
-            _leave_or_end(turn, node, drain, job, why, policy)
+            _leave_or_end(work, node, drain, job, why, policy)
         else:
-            _requeue(turn, node, drain, job, policy)
+            _requeue(work, node, drain, job, policy)
 
 
-def forget(turn: Turn, action: Action) -> None:
+def forget(work: UnitOfWork, action: Action) -> None:
     """It was called off: this run of the job was not requeued."""
-    if (job := turn.job(action.job)) is not None:
+    if (job := work.job(action.job)) is not None:
         left = tuple((restarts, at) for restarts, at in job.requeued if restarts != action.restarts)
-        turn.put_job(replace(job, requeued=left, release_at=None))
+        work.put_job(replace(job, requeued=left, release_at=None))
 
 
-def tick(turn: Turn, policy: Policy) -> None:
+def tick(work: UnitOfWork, policy: Policy) -> None:
     """Releases jobs whose back-off is over; forgets requeues that are older than the window."""
-    for job in tuple(turn.state.jobs.values()):
+    for job in tuple(work.state.jobs.values()):
         if job.release_at is not None:
-            if turn.now >= job.release_at:
-                turn.put_job(replace(job, release_at=None))
-                turn.act(_release(job))
-        elif not _recent(job, turn.now, policy):
-            turn.forget_job(job.job)
+            if work.now >= job.release_at:
+                work.put_job(replace(job, release_at=None))
+                work.act(_release(job))
+        elif not _recent(job, work.now, policy):
+            work.forget_job(job.job)
 
 
 def _cannot(job: JobView) -> str:
@@ -51,13 +51,13 @@ def _cannot(job: JobView) -> str:
     return ""
 
 
-def _leave_or_end(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, why: str, policy: Policy) -> None:
+def _leave_or_end(work: UnitOfWork, node: NodeFacts, drain: DrainFact, job: JobView, why: str, policy: Policy) -> None:
     ends = policy.requeue.interactive == "cancel" and not job.batch
     then = "cancelled" if ends else "left"
     text = f"job {job.job} of {job.user} is {then} on {node.node}: {why}"
-    turn.tell(f"notify-left-{drain.incident}-{job.job}", node.node, text, drain.incident)
+    work.tell(f"notify-left-{drain.incident}-{job.job}", node.node, text, drain.incident)
     if ends:
-        turn.act(_about(ActionKind.CANCEL, f"cancel-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))
+        work.act(_about(ActionKind.CANCEL, f"cancel-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))
 
 
 def _about(kind: ActionKind, action_id: str, node: NodeFacts, drain: DrainFact, job: JobView) -> Action:
@@ -67,40 +67,40 @@ def _about(kind: ActionKind, action_id: str, node: NodeFacts, drain: DrainFact, 
         node=node.node,
         incident=drain.incident,
         fault=drain.fault,
-        part=drain.part,
+        component=drain.component,
         severity=drain.severity,
         job=job.job,
         restarts=job.restarts,
     )
 
 
-def _requeue(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, policy: Policy) -> None:
-    facts = turn.job(job.job) or JobFacts(job.job)
+def _requeue(work: UnitOfWork, node: NodeFacts, drain: DrainFact, job: JobView, policy: Policy) -> None:
+    facts = work.job(job.job) or JobFacts(job.job)
     if any(restarts == job.restarts for restarts, _ in facts.requeued):
         return
-    recent = _recent(facts, turn.now, policy)
+    recent = _recent(facts, work.now, policy)
     capped = len(recent) >= policy.requeue.max_per_job
     # A suspended job comes back held whatever we ask for, and only its suspender knows why.
     hold = capped or bool(recent)
     release_at = None
     if recent and not capped:
-        release_at = turn.now + timedelta(seconds=policy.requeue.backoff_s * 2 ** (len(recent) - 1))
+        release_at = work.now + timedelta(seconds=policy.requeue.backoff_s * 2 ** (len(recent) - 1))
     incident = drain.incident
-    turn.put_job(JobFacts(job.job, (*recent, (job.restarts, turn.now)), release_at, node.node, incident))
+    work.put_job(JobFacts(job.job, (*recent, (job.restarts, work.now)), release_at, node.node, incident))
     action_id = f"requeue-{job.job}-{job.restarts}-{incident}"
-    turn.act(replace(_about(ActionKind.REQUEUE, action_id, node, drain, job), hold=hold))
-    breaker.count_action(turn, policy.breaker)
-    _say(turn, node, drain, job, capped, len(recent))
+    work.act(replace(_about(ActionKind.REQUEUE, action_id, node, drain, job), hold=hold))
+    breaker.count_action(work, policy.breaker)
+    _say(work, node, drain, job, capped, len(recent))
 
 
-def _say(turn: Turn, node: NodeFacts, drain: DrainFact, job: JobView, capped: bool, before: int) -> None:
+def _say(work: UnitOfWork, node: NodeFacts, drain: DrainFact, job: JobView, capped: bool, before: int) -> None:
     if capped:
         text = f"job {job.job} was requeued {before} times already: it stays held until someone releases it"
     elif job.state == "SUSPENDED":
         text = f"job {job.job} was suspended: Slurm requeues it held"
     else:
         return
-    turn.tell(f"notify-held-{job.job}-{job.restarts}", node.node, text, drain.incident)
+    work.tell(f"notify-held-{job.job}-{job.restarts}", node.node, text, drain.incident)
 
 
 def _release(job: JobFacts) -> Action:

@@ -11,7 +11,7 @@ from typing import Literal
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
 from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
-from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, Lemons, Limits, Shadow
+from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
 
 
 class Response(enum.StrEnum):
@@ -34,10 +34,10 @@ class Response(enum.StrEnum):
 _RANK = {response: rank for rank, response in enumerate(Response)}
 
 
-class Authority(enum.StrEnum):
+class Mode(enum.StrEnum):
     OBSERVE = "observe"  # every action is recorded as what would have been done
     RECOMMEND = "recommend"  # the same, and a person is told
-    ACT = "act"
+    ENFORCE = "enforce"
 
 
 Returns = Literal["operator", "checks_pass"]
@@ -85,8 +85,8 @@ def _by_severity() -> Mapping[str, Response]:
     return {
         "info": Response.RECORD,
         "warning": Response.RECORD,
-        "low": Response.DRAIN_AFTER_JOB,
-        "high": Response.DRAIN_AND_REQUEUE,
+        "major": Response.DRAIN_AFTER_JOB,
+        "critical": Response.DRAIN_AND_REQUEUE,
     }
 
 
@@ -94,13 +94,13 @@ def _by_severity() -> Mapping[str, Response]:
 class Policy:
     """policy.toml, whole. docs/policy.md explains each key."""
 
-    authority: Authority = Authority.ACT
+    mode: Mode = Mode.ENFORCE
     adopt_as: Literal["healthy", "burn_in"] = "healthy"
     resumed_by_hand: Literal["drain_again", "accept"] = "drain_again"
     return_hold_s: float = 600.0  # how long a node must be free of faults before it comes back by itself
     severity: Mapping[str, Response] = field(default_factory=_by_severity)
     rule: tuple[Rule, ...] = ()
-    brake: Limits = field(default_factory=Limits)
+    drain_limits: DrainLimits = field(default_factory=DrainLimits)
     requeue: Requeues = field(default_factory=Requeues)
     breaker: BreakerLimits = field(default_factory=BreakerLimits)
     common_mode: CommonMode = field(default_factory=CommonMode)
@@ -171,12 +171,12 @@ def load_policy(path: Path) -> Policy:
 
 
 __all__ = [
-    "Authority",
     "BreakerLimits",
     "CommonMode",
     "ConfigError",
+    "DrainLimits",
     "Lemons",
-    "Limits",
+    "Mode",
     "Policy",
     "Requeues",
     "Response",

@@ -14,7 +14,7 @@ from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
 class NodeState(enum.StrEnum):
     BURN_IN = "BurnIn"  # being proved before it may work
     HEALTHY = "Healthy"
-    SUSPECT = "Suspect"  # something was found; no new jobs as soon as the brake allows
+    SUSPECT = "Suspect"  # something was found; no new jobs as soon as the drain limits allow
     DRAINED = "Drained"  # out of the scheduler's hands, nothing of ours left running on it
     REPAIR = "Repair"
     LEMON = "Lemon"  # failed too often; not taken back automatically
@@ -48,7 +48,7 @@ class EventKind(enum.StrEnum):
 
 
 class DrainStatus(enum.StrEnum):
-    WANTED = "wanted"  # the brake has not let it through yet
+    WANTED = "wanted"  # the drain limits have not let it through yet
     ASKED = "asked"  # the action is recorded and is being done
     DONE = "done"  # the scheduler has shown it
     RETURNING = "returning"  # the undrain is recorded and is being done
@@ -77,7 +77,7 @@ class FindingFact:
     """The last word on one finding. A cleared one is kept: an older event may still arrive after a newer."""
 
     check: str
-    part: str
+    component: str
     fault: str
     severity: Severity
     raised_at: datetime  # the node's clock, of the first event since it was last clear
@@ -93,7 +93,7 @@ class FindingFact:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return (self.check, self.part, self.fault)
+        return (self.check, self.component, self.fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class DrainFact:
 
     incident: str
     fault: str  # of the worst finding
-    part: str
+    component: str
     severity: Severity
     requeue: bool  # its jobs are not left to end
     status: DrainStatus
@@ -110,7 +110,7 @@ class DrainFact:
     causes: tuple[str, ...]  # every fault that had a part in it
     done_at: datetime | None = None
     theirs: bool = False  # the node is drained under someone else's reason
-    held_why: str = ""  # the brake's words while WANTED
+    held_why: str = ""  # the limit while WANTED
     clear_since: datetime | None = None
     by_hand: bool = False  # an operator asked for its return
     asks: int = 0  # how often the drain was let through: it may be called off before it is done
@@ -157,7 +157,7 @@ class FleetState:
     incidents: int = 0  # how many were ever opened
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
-    admitted: tuple[datetime, ...] = ()  # drains that the brake let through within its hour
+    admitted: tuple[datetime, ...] = ()  # drains that the drain limits let through within its hour
     sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition and place; "" is the fleet
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
     fleet_incidents: tuple[FleetIncident, ...] = ()
@@ -176,7 +176,7 @@ class Action:
     node: str
     incident: str = ""
     fault: str = ""
-    part: str = ""
+    component: str = ""
     severity: Severity = Severity.INFO
     job: str = ""
     restarts: int = 0  # of the job when this was decided: a higher count means that it was requeued since
@@ -207,7 +207,7 @@ class NodeEvent:
     at: datetime
     kind: EventKind
     check: str = ""
-    part: str = ""
+    component: str = ""
     fault: str = ""
     severity: Severity = Severity.INFO
     profile: str = ""

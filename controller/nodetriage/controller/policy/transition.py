@@ -39,113 +39,113 @@ from nodetriage.controller.policy.state import (
     Step,
     Tick,
 )
-from nodetriage.controller.policy.unit_of_work import Turn
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
 
 
 def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step:
     """What one event leads to. Never raises for what an event says."""
-    turn = Turn(state, now)
-    _weigh(turn, _take(turn, event, policy), policy)
+    work = UnitOfWork(state, now)
+    _weigh(work, _take(work, event, policy), policy)
     if isinstance(event, SchedulerSeen | Tick):
-        turn.ask_brake = True
-    if turn.ask_brake:
-        drain_limits.release(turn, policy)
-    return turn.step()
+        work.ask_brake = True
+    if work.ask_brake:
+        drain_limits.release(work, policy)
+    return work.step()
 
 
-def _take(turn: Turn, event: Event, policy: Policy) -> Iterable[str]:
+def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
     """Takes the event in; returns the nodes to look at because of it."""
     match event:
         case NodeEvent():
-            turn.set_cursor(event.id)
-            name = findings.learn(turn, event, policy)
-            return (name, *common_mode.told(turn, name, event.fault, policy)) if name else ()
+            work.set_cursor(event.id)
+            name = findings.learn(work, event, policy)
+            return (name, *common_mode.told(work, name, event.fault, policy)) if name else ()
         case SchedulerSeen():
-            return recovery.compare(turn, event, policy)
+            return recovery.compare(work, event, policy)
         case ActionDone():
-            return _done(turn, event, policy)
+            return _done(work, event, policy)
         case OperatorCommand():
-            return _command(turn, event, policy)
+            return _command(work, event, policy)
         case ContactChanged():
-            liveness.changed(turn, event, policy.breaker)
+            liveness.changed(work, event, policy.breaker)
         case SchedulerFailed():
-            breaker.count_failure(turn, policy.breaker)
+            breaker.count_failure(work, policy.breaker)
         case Tick():
-            requeues.tick(turn, policy)
-            return _tick(turn, event, policy)
+            requeues.tick(work, policy)
+            return _tick(work, event, policy)
     return ()
 
 
-def _weigh(turn: Turn, names: Iterable[str], policy: Policy) -> None:
+def _weigh(work: UnitOfWork, names: Iterable[str], policy: Policy) -> None:
     for name in dict.fromkeys(names):
-        evaluate.node(turn, name, policy)
+        evaluate.node(work, name, policy)
 
 
-def _tick(turn: Turn, event: Tick, policy: Policy) -> tuple[str, ...]:
-    freed = common_mode.tick(turn, policy.common_mode)
+def _tick(work: UnitOfWork, event: Tick, policy: Policy) -> tuple[str, ...]:
+    freed = common_mode.tick(work, policy.common_mode)
     horizon = evaluate.horizon(policy)
-    waiting = (n.node for n in turn.nodes() if event.thorough or evaluate.waits(n, turn.now, horizon))
+    waiting = (n.node for n in work.nodes() if event.thorough or evaluate.waits(n, work.now, horizon))
     return (*freed, *waiting)
 
 
-def _command(turn: Turn, event: OperatorCommand, policy: Policy) -> tuple[str, ...]:
-    stamp = f"{turn.now:%y%m%d%H%M%S%f}"
+def _command(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> tuple[str, ...]:
+    stamp = f"{work.now:%y%m%d%H%M%S%f}"
     if event.verb == "undrain":
-        why = recovery.undrain(turn, event, policy)
+        why = recovery.undrain(work, event, policy)
     elif event.verb == "close_breaker":
-        why = "" if breaker.close(turn, event) else "the breaker is not open, or no reason was given"
+        why = "" if breaker.close(work, event) else "the breaker is not open, or no reason was given"
     else:
-        why = maintenance.command(turn, event)
+        why = maintenance.command(work, event)
     if why:
         text = f"{event.verb} {event.node or 'the breaker'} refused to {event.actor}: {why}"
-        turn.tell(f"refused-{event.verb}-{event.node}-{stamp}", event.node, text)
+        work.tell(f"refused-{event.verb}-{event.node}-{stamp}", event.node, text)
         return ()
     # What the breaker held is weighed against the present, all of it: nothing old is played back.
-    return tuple(n.node for n in turn.nodes()) if event.verb == "close_breaker" else (event.node,)
+    return tuple(n.node for n in work.nodes()) if event.verb == "close_breaker" else (event.node,)
 
 
-def _done(turn: Turn, done: ActionDone, policy: Policy) -> tuple[str, ...]:
+def _done(work: UnitOfWork, done: ActionDone, policy: Policy) -> tuple[str, ...]:
     action = done.action
-    node = turn.node(action.node)
+    node = work.node(action.node)
     if done.outcome is ActionOutcome.CANCELLED and action.kind is ActionKind.REQUEUE:
-        requeues.forget(turn, action)
+        requeues.forget(work, action)
     if node is None or node.drain is None or node.drain.incident != action.incident:
         return ()
     if done.outcome is ActionOutcome.CANCELLED:
-        _called_off(turn, node, node.drain, action.kind)
+        _called_off(work, node, node.drain, action.kind)
     elif action.kind is ActionKind.DRAIN:
-        _drained(turn, node, node.drain, done, policy)
+        _drained(work, node, node.drain, done, policy)
     elif action.kind is ActionKind.UNDRAIN:
-        recovery.returned(turn, node, node.drain, done)
+        recovery.returned(work, node, node.drain, done)
     elif action.kind in (ActionKind.REQUEUE, ActionKind.CANCEL) and done.outcome is ActionOutcome.REFUSED:
         text = f"{action.kind} of job {action.job} was refused: {done.text}"
-        turn.tell(f"notify-{action.id}", node.node, text, node.drain.incident)
+        work.tell(f"notify-{action.id}", node.node, text, node.drain.incident)
     return (node.node,)
 
 
-def _called_off(turn: Turn, node: NodeFacts, drain: DrainFact, kind: ActionKind) -> None:
+def _called_off(work: UnitOfWork, node: NodeFacts, drain: DrainFact, kind: ActionKind) -> None:
     """It was not done: the drain is where it was before it was asked for."""
     if kind is ActionKind.DRAIN and drain.status is DrainStatus.ASKED:
         if drain.done_at is None:
-            turn.put(replace(node, drain=replace(drain, status=DrainStatus.WANTED)))
+            work.put(replace(node, drain=replace(drain, status=DrainStatus.WANTED)))
         else:  # it was about the jobs of a node that is drained
-            turn.put(replace(node, drain=replace(drain, status=DrainStatus.DONE, requeue=False)))
-        turn.ask_brake = True
+            work.put(replace(node, drain=replace(drain, status=DrainStatus.DONE, requeue=False)))
+        work.ask_brake = True
     elif kind is ActionKind.UNDRAIN and drain.status is DrainStatus.RETURNING:
-        turn.put(replace(node, drain=replace(drain, status=DrainStatus.DONE)))
+        work.put(replace(node, drain=replace(drain, status=DrainStatus.DONE)))
 
 
-def _drained(turn: Turn, node: NodeFacts, drain: DrainFact, done: ActionDone, policy: Policy) -> None:
+def _drained(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDone, policy: Policy) -> None:
     theirs = done.outcome is ActionOutcome.THEIRS
     first = drain.done_at is None and not theirs
-    drain = replace(drain, status=DrainStatus.DONE, done_at=turn.now, theirs=theirs)
+    drain = replace(drain, status=DrainStatus.DONE, done_at=work.now, theirs=theirs)
     node = replace(node, drain=drain)
     if first:
-        node = replace(node, removals=(*lemon.recent(node, turn.now, policy.lemon), turn.now))
-    turn.put(node)
+        node = replace(node, removals=(*lemon.recent(node, work.now, policy.lemon), work.now))
+    work.put(node)
     if theirs:
-        turn.ask_brake = True
+        work.ask_brake = True
     if drain.requeue:
-        requeues.decide(turn, node, drain, done.jobs, policy)
+        requeues.decide(work, node, drain, done.jobs, policy)
     if drain.requeue or not done.jobs:
-        recovery.empty(turn, node, "already drained by another" if theirs else f"drained for {drain.fault}")
+        recovery.empty(work, node, "already drained by another" if theirs else f"drained for {drain.fault}")

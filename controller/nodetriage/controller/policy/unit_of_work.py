@@ -22,7 +22,7 @@ from nodetriage.controller.policy.state import (
 BRAIN = "nodetriage"
 
 
-class Turn:
+class UnitOfWork:
     """Lives within one call of `policy.step`; what it was made from is never changed."""
 
     def __init__(self, state: FleetState, now: datetime) -> None:

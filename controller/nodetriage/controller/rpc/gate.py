@@ -8,7 +8,14 @@ from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 
-from nodetriage.controller.auth.identity import Context, Identity, Proof, may_operate, not_denied, unauthenticated
+from nodetriage.controller.auth.identity import (
+    Authenticator,
+    Context,
+    Identity,
+    may_operate,
+    not_denied,
+    unauthenticated,
+)
 from nodetriage.controller.rpc.admission import Refused
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.peers import Peers
@@ -22,11 +29,11 @@ _ENDS_SOON_S = 14 * 86_400.0
 _log = structlog.get_logger(__name__)
 
 
-class Door:
+class Gate:
     """Belongs to one event loop. A listener has one."""
 
-    def __init__(self, proof: Proof, limits: AdmissionSettings, deny: Collection[str]) -> None:
-        self._proof, self._deny = proof, frozenset(deny)
+    def __init__(self, authenticator: Authenticator, limits: AdmissionSettings, deny: Collection[str]) -> None:
+        self._proof, self._deny = authenticator, frozenset(deny)
         self._peers = Peers(limits.max_streams_per_host, limits.streams_per_min_per_host)
         self._inside: dict[object, tuple[Identity, Callable[[Refused], None]]] = {}
         self.refusals = Refusals()

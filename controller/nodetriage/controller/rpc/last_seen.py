@@ -64,7 +64,7 @@ class _Node:
         return Heard(self.node, self.at_s, self.at_us, whole, self.last_us)
 
 
-class Freshness:
+class LastSeen:
     """One entry a node, owned by the event loop. The age of a check grows even while nothing arrives."""
 
     def __init__(self, now_s: float) -> None:

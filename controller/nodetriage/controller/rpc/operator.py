@@ -62,9 +62,9 @@ class OperatorService:
     """The handlers. `send` passes a command on to a node's agent."""
 
     def __init__(
-        self, brain: Commands, send: SendCommand, store: Records, require: RequireOperator = trust_socket
+        self, reconciler: Commands, send: SendCommand, store: Records, require: RequireOperator = trust_socket
     ) -> None:
-        self._brain, self._send, self._store, self._require = brain, send, store, require
+        self._brain, self._send, self._store, self._require = reconciler, send, store, require
 
     async def Undrain(self, request: health_pb2.UndrainRequest, context: Context) -> health_pb2.OperatorReply:
         asked = _Asked("undrain", request.node)
@@ -89,10 +89,10 @@ class OperatorService:
 
     async def ClearFault(self, request: health_pb2.ClearFaultRequest, context: Context) -> health_pb2.OperatorReply:
         fault = request.fault
-        asked = _Asked("clear", request.node, f"{fault.check} {fault.part} {fault.fault}")
+        asked = _Asked("clear", request.node, f"{fault.check} {fault.component} {fault.fault}")
 
         def clear(who: str) -> Awaitable[tuple[bool, str]]:
-            about = health_pb2.ClearFault(check=fault.check, part=fault.part, fault=fault.fault, actor=who)
+            about = health_pb2.ClearFault(check=fault.check, component=fault.component, fault=fault.fault, actor=who)
             return self._tell_agent(request.node, health_pb2.Command(id=uuid.uuid4().hex, clear=about))
 
         return await self._answer(request.actor, context, asked, clear)

@@ -18,16 +18,24 @@ from grpc_health.v1 import health_pb2 as health_protocol
 from grpc_reflection.v1alpha import reflection
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.auth.identity import PLAINTEXT, Context, Identity, Proof, ThisMachine, may_watch, speaks_for
+from nodetriage.controller.auth.identity import (
+    PLAINTEXT,
+    Authenticator,
+    Context,
+    Identity,
+    ThisMachine,
+    may_watch,
+    speaks_for,
+)
 from nodetriage.controller.rpc.admission import Bucket, Refused, admit_hello, admit_watch
-from nodetriage.controller.rpc.gate import Door
-from nodetriage.controller.rpc.last_seen import Freshness
+from nodetriage.controller.rpc.gate import Gate
+from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.listener import channel_options, core_message_bytes
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.rpc.watch import until, watch
 from nodetriage.controller.store.history import SeqRange
-from nodetriage.controller.store.ingest import Intake, wire
+from nodetriage.controller.store.ingest import Ingest, wire
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store, StoreError
 from nodetriage.service.address import is_local
@@ -61,14 +69,14 @@ class NodeHealthServer:
     def __init__(
         self,
         store: Store,
-        freshness: Freshness,
+        last_seen: LastSeen,
         settings: ServerSettings,
-        proof: Proof | None = None,
+        authenticator: Authenticator | None = None,
         deny: Collection[str] = (),
     ) -> None:
-        self._store, self.freshness, self._settings = store, freshness, settings
-        self._proof = proof or ThisMachine()
-        self.door = Door(self._proof, settings.admission, deny)
+        self._store, self.last_seen, self._settings = store, last_seen, settings
+        self._proof = authenticator or ThisMachine()
+        self.gate = Gate(self._proof, settings.admission, deny)
         self.operators: Any = None  # an Operator servicer, to be served where peers prove who they are
         self._sessions: dict[str, Session] = {}
         self._watchers = 0
@@ -140,7 +148,7 @@ class NodeHealthServer:
     async def _connect(self, _: AsyncIterator[bytes], context: Context) -> None:
         entered = False
         try:
-            async with self.door.entered(context) as identity:
+            async with self.gate.entered(context) as identity:
                 entered = True
                 await self._serve_agent(context, identity)
             await asyncio.sleep(_CAUSE_S)
@@ -155,10 +163,10 @@ class NodeHealthServer:
 
     async def _watch(self, raw: bytes, context: Context) -> AsyncIterator[health_pb2.WatchedEvent]:
         try:
-            async with self.door.entered(context) as identity:
+            async with self.gate.entered(context) as identity:
                 may_watch(identity)
                 admit_watch(request := _parse(health_pb2.WatchRequest, raw))
-                with self.door.until_no_longer_good(identity) as ended:
+                with self.gate.until_no_longer_good(identity) as ended:
                     async with contextlib.aclosing(until(ended, self._watched(request, context))) as found:
                         async for event in found:
                             yield event
@@ -191,7 +199,7 @@ class NodeHealthServer:
         bucket = Bucket(limits.events_per_s_per_node, limits.burst_events_per_node, time.monotonic())
         session = Session(hello.node, hello.boot_id, context.peer(), bucket)
         self._enter(session)
-        ending = self.door.guard(identity, session.end)
+        ending = self.gate.guard(identity, session.end)
         log.info(
             "agent connected", node=hello.node, peer=session.peer, version=hello.agent_version, identity=identity.how
         )
@@ -228,14 +236,14 @@ class NodeHealthServer:
 
     async def _take(self, session: Session, context: Context) -> None:
         """Everything after the hello, until the agent closes its side."""
-        intake = Intake(session.node, self._store, self._settings.admission, session.send, session.end)
+        ingest = Ingest(session.node, self._store, self._settings.admission, session.send, session.end)
         try:
             while (message := await self._next(context)) is not None:
                 now_s, now_us = time.monotonic(), _unix_us()
                 body = message.WhichOneof("body")
-                self.freshness.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
+                self.last_seen.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
                 if body == "events" and message.events.events:
-                    await intake.take(message.events, now_us)
+                    await ingest.take(message.events, now_us)
                     if wait_s := session.bucket.take(len(message.events.events), now_s):
                         await asyncio.sleep(wait_s)
                 elif body == "result":
@@ -243,9 +251,9 @@ class NodeHealthServer:
                 elif body == "hello":
                     raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
                 # Any other body is a newer agent's; what it means is lost on us and that is all.
-            await intake.settle()
+            await ingest.settle()
         finally:
-            intake.close()
+            ingest.close()
 
     def _welcome(self, stored: list[SeqRange]) -> health_pb2.ControllerMessage:
         welcome = health_pb2.Welcome(
@@ -266,7 +274,7 @@ class NodeHealthServer:
     async def _refuse(self, context: Context, error: Refused | StoreError) -> None:
         if isinstance(error, StoreError):
             error = Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}")
-        self.door.refusals.tell(context.peer(), error.code.name, error.reason)
+        self.gate.refusals.tell(context.peer(), error.code.name, error.reason)
         await context.abort(error.code, error.reason)
 
     def _enter(self, session: Session) -> None:
@@ -274,7 +282,7 @@ class NodeHealthServer:
             log.warning("stream replaced by a newer one", node=session.node, old=older.peer, new=session.peer)
             older.end(Refused(grpc.StatusCode.ABORTED, f"{session.node}: a newer stream came from {session.peer}"))
         self._sessions[session.node] = session
-        self.freshness.hear(session.node, time.monotonic(), _unix_us())
+        self.last_seen.hear(session.node, time.monotonic(), _unix_us())
 
     def _leave(self, session: Session) -> None:
         session.close()

@@ -102,7 +102,7 @@ class Slurm:
     async def _over_rest(self, rest: Slurmrestd, nodes: Sequence[str], state: str, reason: str) -> bool:
         """False where it was not done that way; the log says why. Raises SchedulerRefused where Slurm says no."""
         for node in nodes:
-            await self._pace.turn()
+            await self._pace.work()
             try:
                 await rest.set_node_state(node, state, reason)
             except RestUnusable as error:
@@ -116,7 +116,7 @@ class Slurm:
         return True
 
     async def _run(self, *argv: str) -> str:
-        await self._pace.turn()
+        await self._pace.work()
         try:
             answer = await commands.run(argv, self._timeout_s, self._environment)
         except (commands.CommandMissing, TimeoutError, OverflowError) as error:

@@ -11,7 +11,7 @@ class Pace:
         self._ahead_s = 2.0
         self._next = 0.0  # when the next call would be due if all came evenly; the loop's clock
 
-    async def turn(self) -> None:
+    async def work(self) -> None:
         now = asyncio.get_running_loop().time()
         self._next = max(self._next, now - self._ahead_s) + self._every_s
         if self._next > now:

@@ -105,11 +105,11 @@ def stored_ranges(connection: Connection, node: str, boot_id: str, limit: int = 
 
 def open_findings(connection: Connection, names: Sequence[str] = ()) -> list[StoredEvent]:
     """The last word on each finding of the nodes' present boot that is not cleared: worst first within a node."""
-    newest = _newest_of(events.c.node, events.c.check_name, events.c.part, events.c.fault)
+    newest = _newest_of(events.c.node, events.c.check_name, events.c.component, events.c.fault)
     newest = newest.where(events.c.kind.in_(_ABOUT_A_FINDING))
     rows = _last_words(connection, newest, names)
     found = [_stored(row) for row in rows if row.kind != health_pb2.EVENT_KIND_CLEARED]
-    return sorted(found, key=lambda s: (s.node, -s.event.severity, s.event.check, s.event.part))
+    return sorted(found, key=lambda s: (s.node, -s.event.severity, s.event.check, s.event.component))
 
 
 def check_outcomes(connection: Connection, names: Sequence[str] = ()) -> list[StoredEvent]:

@@ -11,7 +11,15 @@ from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.state import ActionKind, EventKind
 from nodetriage.controller.store import history, schema, state_store
 from nodetriage.controller.store.history import EventFilter, StoredEvent
-from nodetriage.controller.store.incidents import Deed, Drain, Incident, Sign, device_names, group, incident
+from nodetriage.controller.store.incidents import (
+    Drain,
+    Incident,
+    IncidentAction,
+    Symptom,
+    device_names,
+    group,
+    incident,
+)
 from nodetriage.controller.store.state_store import from_us, to_us
 from nodetriage.v1 import health_pb2
 
@@ -26,19 +34,19 @@ _KINDS = {
 
 def incidents(connection: Connection, since: datetime, node: str = "") -> list[Incident]:
     """All that began since then, oldest first; of one node where it is named."""
-    signs = _signs(connection, since, node)
-    nodes = sorted({s.node for s in signs})
-    drains, deeds = _by_node(_drains(connection, since, node)), _by_node(_deeds(connection, since, node))
+    symptoms = _signs(connection, since, node)
+    nodes = sorted({s.node for s in symptoms})
+    drains, actions = _by_node(_drains(connection, since, node)), _by_node(_deeds(connection, since, node))
     moved: dict[str, list[Any]] = {}
     for transition in state_store.transitions_of(connection, nodes if len(nodes) < 500 else ()):
         moved.setdefault(transition.node, []).append(transition)
     known = taxonomy()
-    priority = {s.fault: (entry.symptom, entry.priority) for s in signs if (entry := known.of(s.fault))}
+    priority = {s.fault: (entry.symptom, entry.priority) for s in symptoms if (entry := known.of(s.fault))}
     found = []
-    for signs_of in group(signs):
+    for signs_of in group(symptoms):
         name = signs_of[0].node
         mine = [t for t in moved.get(name, ()) if t.at >= signs_of[0].at - timedelta(minutes=1)]
-        found.append(incident(signs_of, drains.get(name, ()), deeds.get(name, ()), mine, priority))
+        found.append(incident(signs_of, drains.get(name, ()), actions.get(name, ()), mine, priority))
     found += [_of_fleet(d) for d in drains.get("", ())]
     found += _planned(connection, since, node)
     return sorted(found, key=lambda i: (i.began_at, i.node, i.id))
@@ -46,13 +54,15 @@ def incidents(connection: Connection, since: datetime, node: str = "") -> list[I
 
 def lines(connection: Connection, told: Incident) -> list[tuple[datetime, str]]:
     """The story of one incident, in order: what was seen, decided, done, and what became of the node and its jobs."""
-    found = [(s.at, f"{s.kind}: {s.fault} on {s.part} ({s.check}, {s.severity.name.lower()})") for s in told.signs]
-    found += [(s.known_at, "known to the controller") for s in told.signs[:1]]
-    for deed in _deeds(connection, told.began_at - timedelta(minutes=1), told.node, told.id):
-        words = " ".join(filter(None, (str(deed.kind), deed.job and f"job {deed.job}", deed.text)))
-        found.append((deed.decided_at, f"decided: {words}"))
-        if deed.finished_at and deed.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW):
-            found.append((deed.finished_at, f"{deed.outcome or deed.status}: {words}"))
+    found = [
+        (s.at, f"{s.kind}: {s.fault} on {s.component} ({s.check}, {s.severity.name.lower()})") for s in told.symptoms
+    ]
+    found += [(s.known_at, "known to the controller") for s in told.symptoms[:1]]
+    for action in _deeds(connection, told.began_at - timedelta(minutes=1), told.node, told.id):
+        words = " ".join(filter(None, (str(action.kind), action.job and f"job {action.job}", action.text)))
+        found.append((action.decided_at, f"decided: {words}"))
+        if action.finished_at and action.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW):
+            found.append((action.finished_at, f"{action.outcome or action.status}: {words}"))
     hits = select(schema.job_hits).where(schema.job_hits.c.incident == told.id)
     for row in connection.execute(hits):
         job = state_store.job_of(row.document)
@@ -68,9 +78,9 @@ def lines(connection: Connection, told: Incident) -> list[tuple[datetime, str]]:
     return sorted(found, key=lambda line: line[0])
 
 
-def _signs(connection: Connection, since: datetime, node: str) -> list[Sign]:
+def _signs(connection: Connection, since: datetime, node: str) -> list[Symptom]:
     wanted = EventFilter(nodes=(node,) if node else (), since_us=to_us(since))
-    found: list[Sign] = []
+    found: list[Symptom] = []
     while page := history.events_after(connection, wanted, 5000):
         found += [_sign(stored) for stored in page if stored.event.kind in _KINDS and stored.event.fault]
         if len(found) > MOST_EVENTS:
@@ -79,20 +89,20 @@ def _signs(connection: Connection, since: datetime, node: str) -> list[Sign]:
     return found
 
 
-def _sign(stored: StoredEvent) -> Sign:
+def _sign(stored: StoredEvent) -> Symptom:
     event = stored.event
     texts = [value.text for value in event.evidence.values() if value.text]
-    return Sign(
+    return Symptom(
         cursor=stored.cursor,
         node=stored.node,
         at=from_us(event.at_unix_us),
         known_at=from_us(stored.received_us),
         kind=_KINDS[event.kind],
         check=event.check,
-        part=event.part,
+        component=event.component,
         fault=event.fault,
-        severity=Severity(min(max(event.severity, Severity.INFO), Severity.HIGH)),
-        names=device_names(event.part, texts),
+        severity=Severity(min(max(event.severity, Severity.INFO), Severity.CRITICAL)),
+        names=device_names(event.component, texts),
     )
 
 
@@ -105,7 +115,7 @@ def _drains(connection: Connection, since: datetime, node: str) -> list[Drain]:
             row.incident,
             row.node,
             tuple(row.causes.split(",")),
-            row.part,
+            row.component,
             from_us(row.opened_us),
             _time(row.drained_us),
             _time(row.closed_us),
@@ -114,7 +124,7 @@ def _drains(connection: Connection, since: datetime, node: str) -> list[Drain]:
     ]
 
 
-def _deeds(connection: Connection, since: datetime, node: str, of: str = "") -> list[Deed]:
+def _deeds(connection: Connection, since: datetime, node: str, of: str = "") -> list[IncidentAction]:
     a = schema.actions.c
     query = select(schema.actions).where(a.decided_us >= to_us(since)).order_by(a.decided_us, a.id)
     if of:
@@ -124,11 +134,11 @@ def _deeds(connection: Connection, since: datetime, node: str, of: str = "") -> 
     return [_deed(row) for row in connection.execute(query)]
 
 
-def _deed(row: Row[Any]) -> Deed:
+def _deed(row: Row[Any]) -> IncidentAction:
     times = (from_us(row.decided_us), _time(row.finished_us))
     text = row.text or row.detail
     kind = ActionKind(row.kind)
-    return Deed(row.id, kind, row.node, row.incident, row.job, row.status, row.outcome, text, *times)
+    return IncidentAction(row.id, kind, row.node, row.incident, row.job, row.status, row.outcome, text, *times)
 
 
 def _of_fleet(drain: Drain) -> Incident:
@@ -137,8 +147,8 @@ def _of_fleet(drain: Drain) -> Incident:
         "fleet",
         "",
         drain.causes[0],
-        drain.part,
-        Severity.HIGH,
+        drain.component,
+        Severity.CRITICAL,
         drain.causes,
         drain.opened_at,
         drain.closed_at,

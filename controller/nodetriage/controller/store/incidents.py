@@ -24,7 +24,7 @@ _PCI = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class Symptom:
     """One event about a finding. `names` are the devices that its part and its evidence name."""
 
     cursor: int
@@ -33,18 +33,18 @@ class Sign:
     known_at: datetime  # ours
     kind: EventKind
     check: str
-    part: str
+    component: str
     fault: str
     severity: Severity
     names: frozenset[str] = frozenset()
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return (self.check, self.part, self.fault)
+        return (self.check, self.component, self.fault)
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class IncidentAction:
     """One recorded action."""
 
     id: str
@@ -66,7 +66,7 @@ class Drain:
     incident: str
     node: str
     causes: tuple[str, ...]
-    part: str
+    component: str
     opened_at: datetime
     drained_at: datetime | None
     closed_at: datetime | None
@@ -80,34 +80,34 @@ class Incident:
     kind: Literal["fault", "fleet", "planned"]
     node: str
     fault: str  # of the primary cause; of a planned stop its reason
-    part: str
+    component: str
     severity: Severity
     faults: tuple[str, ...]
     began_at: datetime
     ended_at: datetime | None
     stages: Mapping[str, float | None] = field(default_factory=dict)
     by_hand: bool = False  # a person had a part in its end
-    signs: tuple[Sign, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
 
 
-def device_names(part: str, evidence: Iterable[str]) -> frozenset[str]:
+def device_names(component: str, evidence: Iterable[str]) -> frozenset[str]:
     """The devices that a finding names, written one way: UUIDs as they are, PCI addresses without their function."""
-    found = {part} if part else set()
-    for text in (part, *evidence):
+    found = {component} if component else set()
+    for text in (component, *evidence):
         found |= {match[1].lower() for match in _PCI.finditer(text)}
         found |= set(re.findall(r"\bGPU-[0-9A-Fa-f-]{6,}", text))
     return frozenset(found)
 
 
-def group(signs: Iterable[Sign]) -> list[tuple[Sign, ...]]:
+def group(symptoms: Iterable[Symptom]) -> list[tuple[Symptom, ...]]:
     """Signs that belong together, each group in the order of time."""
-    groups: list[list[Sign]] = []
-    open_of: dict[str, list[list[Sign]]] = {}
-    for sign in sorted(signs, key=lambda s: (s.node, s.at, s.cursor)):
-        mine = open_of.setdefault(sign.node, [])
-        fitting = [g for g in mine if _belongs(sign, g)]
+    groups: list[list[Symptom]] = []
+    open_of: dict[str, list[list[Symptom]]] = {}
+    for symptom in sorted(symptoms, key=lambda s: (s.node, s.at, s.cursor)):
+        mine = open_of.setdefault(symptom.node, [])
+        fitting = [g for g in mine if _belongs(symptom, g)]
         if not fitting:
-            if sign.kind is EventKind.CLEARED:
+            if symptom.kind is EventKind.CLEARED:
                 continue  # the end of something that began before what was read
             fitting = [[]]
             groups.append(fitting[0])
@@ -117,58 +117,60 @@ def group(signs: Iterable[Sign]) -> list[tuple[Sign, ...]]:
             first += other
             mine.remove(other)
             groups.remove(other)
-        first.append(sign)
+        first.append(symptom)
         first.sort(key=lambda s: (s.at, s.cursor))
     return [tuple(g) for g in groups]
 
 
-def primary(signs: Sequence[Sign], priority: Mapping[str, tuple[bool, int]]) -> Sign:
+def primary(symptoms: Sequence[Symptom], priority: Mapping[str, tuple[bool, int]]) -> Symptom:
     """`priority`: fault -> (is it a mere symptom, its place in the taxonomy)."""
-    raised = [s for s in signs if s.kind is not EventKind.CLEARED] or list(signs)
-    return min(raised, key=lambda s: (s.severity < Severity.LOW, *priority.get(s.fault, (False, 1000)), s.at, s.cursor))
+    raised = [s for s in symptoms if s.kind is not EventKind.CLEARED] or list(symptoms)
+    return min(
+        raised, key=lambda s: (s.severity < Severity.MAJOR, *priority.get(s.fault, (False, 1000)), s.at, s.cursor)
+    )
 
 
 def incident(
-    signs: tuple[Sign, ...],
+    symptoms: tuple[Symptom, ...],
     drains: Sequence[Drain],
-    deeds: Sequence[Deed],
+    actions: Sequence[IncidentAction],
     moved: Sequence[Transition],
     priority: Mapping[str, tuple[bool, int]],
 ) -> Incident:
     """One group with what was done about it. `drains`, `deeds` and `moved` are all of the node's."""
-    cause = primary(signs, priority)
-    told = sorted({s.fault for s in signs})
-    drain = next((d for d in drains if _is_about(d, signs, told)), None)
-    ended_at = drain.closed_at if drain else _cleared_at(signs)
+    cause = primary(symptoms, priority)
+    told = sorted({s.fault for s in symptoms})
+    drain = next((d for d in drains if _is_about(d, symptoms, told)), None)
+    ended_at = drain.closed_at if drain else _cleared_at(symptoms)
     return Incident(
-        id=drain.incident if drain else f"e{signs[0].cursor}",
+        id=drain.incident if drain else f"e{symptoms[0].cursor}",
         kind="fault",
         node=cause.node,
         fault=cause.fault,
-        part=cause.part,
-        severity=max(s.severity for s in signs),
+        component=cause.component,
+        severity=max(s.severity for s in symptoms),
         faults=tuple(told),
-        began_at=signs[0].at,
+        began_at=symptoms[0].at,
         ended_at=ended_at,
-        stages=stages(signs, drain, deeds, moved),
+        stages=stages(symptoms, drain, actions, moved),
         by_hand=any(drain and drain.opened_at <= t.at and t.actor != "nodetriage" for t in moved),
-        signs=signs,
+        symptoms=symptoms,
     )
 
 
 def stages(
-    signs: Sequence[Sign], drain: Drain | None, deeds: Sequence[Deed], moved: Sequence[Transition]
+    symptoms: Sequence[Symptom], drain: Drain | None, actions: Sequence[IncidentAction], moved: Sequence[Transition]
 ) -> dict[str, float | None]:
     """detect: from the node's stamp to our knowing. drain: until Slurm shows it. restart: until its last job is queued
     again. diagnose: from there to Repair. remediate: until it is back at work. The first three keep jobs waiting."""
     found: dict[str, float | None] = dict.fromkeys(("detect", "drain", "diagnose", "remediate", "restart"))
-    first = min(signs, key=lambda s: s.at)
+    first = min(symptoms, key=lambda s: s.at)
     found["detect"] = max(0.0, (first.known_at - first.at).total_seconds())
     if drain is None or drain.drained_at is None:
         return found
     drained_at = drain.drained_at
     found["drain"] = max(0.0, (drained_at - first.known_at).total_seconds())
-    mine = [d for d in deeds if d.incident == drain.incident and d.kind is ActionKind.REQUEUE and d.outcome == "done"]
+    mine = [d for d in actions if d.incident == drain.incident and d.kind is ActionKind.REQUEUE and d.outcome == "done"]
     if done := [d.finished_at for d in mine if d.finished_at is not None]:
         found["restart"] = (max(done) - drained_at).total_seconds()
     repair = next((t.at for t in moved if t.after is NodeState.REPAIR and t.at >= drained_at), None)
@@ -184,16 +186,16 @@ def on_path_s(incident: Incident) -> float:
     return sum(incident.stages.get(name) or 0.0 for name in ("detect", "drain", "restart"))
 
 
-def _belongs(sign: Sign, signs: Sequence[Sign]) -> bool:
-    if any(s.key == sign.key for s in signs):
-        last = max(s.at for s in signs if s.key == sign.key)
-        return sign.kind is EventKind.CLEARED or sign.at - last <= GAP
-    if sign.kind is EventKind.CLEARED or sign.at - max(s.at for s in signs) > GAP:
+def _belongs(symptom: Symptom, symptoms: Sequence[Symptom]) -> bool:
+    if any(s.key == symptom.key for s in symptoms):
+        last = max(s.at for s in symptoms if s.key == symptom.key)
+        return symptom.kind is EventKind.CLEARED or symptom.at - last <= GAP
+    if symptom.kind is EventKind.CLEARED or symptom.at - max(s.at for s in symptoms) > GAP:
         return False
-    return any(_related(sign, s) for s in signs if s.kind is not EventKind.CLEARED)
+    return any(_related(symptom, s) for s in symptoms if s.kind is not EventKind.CLEARED)
 
 
-def _related(one: Sign, other: Sign) -> bool:
+def _related(one: Symptom, other: Symptom) -> bool:
     if one.names & other.names:
         return True
     classes = [known.class_ if (known := faults().get(s.fault)) else "host" for s in (one, other)]
@@ -202,16 +204,16 @@ def _related(one: Sign, other: Sign) -> bool:
     return classes[0] != classes[1] and abs(one.at - other.at) <= AT_ONCE
 
 
-def _is_about(drain: Drain, signs: Sequence[Sign], told: Sequence[str]) -> bool:
-    if not set(drain.causes) & set(told) or drain.opened_at < signs[0].at - BEFORE:
+def _is_about(drain: Drain, symptoms: Sequence[Symptom], told: Sequence[str]) -> bool:
+    if not set(drain.causes) & set(told) or drain.opened_at < symptoms[0].at - BEFORE:
         return False
-    ended = _cleared_at(signs)
+    ended = _cleared_at(symptoms)
     return ended is None or drain.opened_at <= ended + BEFORE
 
 
-def _cleared_at(signs: Sequence[Sign]) -> datetime | None:
+def _cleared_at(symptoms: Sequence[Symptom]) -> datetime | None:
     """When the last of its findings was gone; None while one is there."""
-    last = {s.key: s for s in signs}
+    last = {s.key: s for s in symptoms}
     if any(s.kind is not EventKind.CLEARED for s in last.values()):
         return None
     return max(s.at for s in last.values())

@@ -20,7 +20,7 @@ from nodetriage.v1 import health_pb2
 log = structlog.get_logger(__name__)
 
 
-class Intake:
+class Ingest:
     """`send` takes the acks; `fail` ends the stream where a batch could not be stored. Owned by the event loop."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Intake:
     async def take(self, batch: health_pb2.EventBatch, now_us: int) -> None:
         """Returns when the next batch may be read. Raises Refused, StoreError."""
         admit_batch(batch, self._limits)
-        grave = any(event.severity >= health_pb2.SEVERITY_LOW for event in batch.events)
+        grave = any(event.severity >= health_pb2.SEVERITY_MAJOR for event in batch.events)
         if grave and self._passes(batch):
             await self._record(batch, now_us, grave)
             return

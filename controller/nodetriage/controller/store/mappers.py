@@ -52,7 +52,7 @@ def event_row(node: str, event: health_pb2.Event, received_us: int) -> Row:
         "received_us": received_us,
         "kind": event.kind,
         "check_name": _text(event.check),
-        "part": _text(event.part),
+        "component": _text(event.component),
         "fault": _text(event.fault),
         "severity": event.severity,
         "message": event.SerializeToString(),

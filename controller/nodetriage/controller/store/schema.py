@@ -54,7 +54,7 @@ events = Table(
     Column("received_us", BigInteger, nullable=False),  # ours
     Column("kind", Integer, nullable=False),
     Column("check_name", String, nullable=False),
-    Column("part", String, nullable=False),
+    Column("component", String, nullable=False),
     Column("fault", String, nullable=False),
     Column("severity", Integer, nullable=False),
     Column("message", LargeBinary, nullable=False),  # the whole nodetriage.v1.Event
@@ -65,7 +65,7 @@ events = Table(
 )
 
 # The brain's memory: what `policy.step` works on, written in the transaction of the step that changed it.
-brain = Table(
+reconciler = Table(
     "brain",
     metadata,
     Column("id", Integer, primary_key=True),  # 1: there is one brain
@@ -120,7 +120,7 @@ node_states = Table(
     Column("since_us", BigInteger, nullable=False),
     Column("drain", String, nullable=False),  # "", wanted, asked, done, returning
     Column("theirs", Integer, nullable=False),  # 1: drained under someone else's reason
-    Column("held_why", String, nullable=False),  # which limit of the brake holds the drain
+    Column("held_why", String, nullable=False),  # which drain limit holds the drain
     Column("incident", String, nullable=False),
     Column("document", LargeBinary, nullable=False),  # JSON of state.NodeFacts
 )
@@ -151,7 +151,7 @@ incidents = Table(
     Column("incident", String, primary_key=True),
     Column("node", String, nullable=False, index=True),  # "" for an incident of the fleet
     Column("fault", String, nullable=False),  # of its worst finding
-    Column("part", String, nullable=False),  # of the fleet's: what is shared
+    Column("component", String, nullable=False),  # of the fleet's: what is shared
     Column("severity", Integer, nullable=False),
     Column("causes", String, nullable=False),  # every fault in it, comma-separated
     Column("opened_us", BigInteger, nullable=False),
@@ -168,7 +168,7 @@ actions = Table(
     Column("node", String, nullable=False),
     Column("incident", String, nullable=False),
     Column("fault", String, nullable=False),
-    Column("part", String, nullable=False),
+    Column("component", String, nullable=False),
     Column("severity", Integer, nullable=False),
     Column("job", String, nullable=False),
     Column("restarts", Integer, nullable=False),

@@ -65,7 +65,7 @@ def from_us(at_us: int) -> datetime:
 
 def load(connection: Connection) -> FleetState:
     """The state after the last step that was saved. Raises msgspec.DecodeError where the rows make no sense."""
-    row = connection.execute(select(schema.brain)).one_or_none()
+    row = connection.execute(select(schema.reconciler)).one_or_none()
     if row is None:
         return FleetState()
     rest = msgspec.json.decode(row.document, type=_Rest)
@@ -108,7 +108,7 @@ def save(connection: Connection, before: FleetState, step: Step, now: datetime) 
     if after.fleet_incidents is not before.fleet_incidents:
         _save_fleet_incidents(connection, before, after, now)
     rest = _Rest(**{f.name: getattr(after, f.name) for f in fields(_Rest)})
-    _upsert(connection, schema.brain, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
+    _upsert(connection, schema.reconciler, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
 
 
 def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]:
@@ -205,7 +205,7 @@ def _save_incident(connection: Connection, before: NodeFacts | None, after: Node
         "incident": new.incident,
         "node": after.node,
         "fault": new.fault,
-        "part": new.part,
+        "component": new.component,
         "severity": int(new.severity),
         "causes": ",".join(new.causes),
         "opened_us": to_us(new.wanted_at),
@@ -228,7 +228,7 @@ def _save_maintenance(connection: Connection, before: NodeFacts | None, after: N
 
 
 def _save_fleet_incidents(connection: Connection, before: FleetState, after: FleetState, now: datetime) -> None:
-    """They are incidents of no node; `part` says what is shared."""
+    """They are incidents of no node; `component` says what is shared."""
     for gone in {i.id for i in before.fleet_incidents} - {i.id for i in after.fleet_incidents}:
         closed = update(schema.incidents).where(schema.incidents.c.incident == gone)
         connection.execute(closed.values(closed_us=to_us(now)))
@@ -239,7 +239,7 @@ def _save_fleet_incidents(connection: Connection, before: FleetState, after: Fle
             "incident": incident.id,
             "node": "",
             "fault": incident.fault,
-            "part": incident.shared or incident.place,
+            "component": incident.shared or incident.place,
             "severity": 0,
             "causes": incident.fault,
             "opened_us": to_us(incident.opened_at),
