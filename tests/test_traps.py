@@ -15,7 +15,7 @@ ROWS = re.findall(r"^\| (\d+) \| ([PNH]) \| (.+?) \| `(.+?)::(test_\w+)` \|$", P
 def test_a_test_that_the_page_names_exists(file: str, test: str) -> None:
     tree = ast.parse((TESTS / file).read_text())
 
-    assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def test_every_row_of_the_page_is_understood() -> None:

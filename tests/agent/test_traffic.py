@@ -33,24 +33,21 @@ def test_a_port_that_keeps_its_counters_to_itself_is_left_out(tmp_path: Path) ->
     assert read(Host(str(tmp_path))) == ()
 
 
-def test_a_worker_reads_them_and_only_what_is_new_is_told(tmp_path: Path) -> None:
+async def test_a_worker_reads_them_and_only_what_is_new_is_told(tmp_path: Path) -> None:
     port(tmp_path, "1", "2")
 
-    async def body() -> None:
-        workers = WorkerPool(Setup(str(tmp_path), {}), "nodetriage.agent.installed_checks:CHECKS", lambda _: None)
-        traffic = Traffic(workers.run)
-        try:
-            result = await workers.run(TRAFFIC)
-        finally:
-            await workers.close()
-        assert traffic.ports(whole=False, now_s=0.0) == ((), 0.0)
-        traffic.heard(result, now_s=10.0)
-        reading = (PortBytes("mlx5_0/1", 4, 8),)
-        assert traffic.ports(whole=False, now_s=10.5) == (reading, 0.5)
-        assert traffic.ports(whole=False, now_s=11.0) == ((), 0.0)
-        assert traffic.ports(whole=True, now_s=12.0) == (reading, 2.0)
-
-    asyncio.run(body())
+    workers = WorkerPool(Setup(str(tmp_path), {}), "nodetriage.agent.installed_checks:CHECKS", lambda _: None)
+    traffic = Traffic(workers.run)
+    try:
+        result = await workers.run(TRAFFIC)
+    finally:
+        await workers.close()
+    assert traffic.ports(whole=False, now_s=0.0) == ((), 0.0)
+    traffic.heard(result, now_s=10.0)
+    reading = (PortBytes("mlx5_0/1", 4, 8),)
+    assert traffic.ports(whole=False, now_s=10.5) == (reading, 0.5)
+    assert traffic.ports(whole=False, now_s=11.0) == ((), 0.0)
+    assert traffic.ports(whole=True, now_s=12.0) == (reading, 2.0)
 
 
 def test_a_run_that_hung_tells_of_no_bytes(tmp_path: Path) -> None:

@@ -159,25 +159,22 @@ def test_prometheus_is_told_of_what_was_stored(controller: Controller) -> None:
     assert process.wait(60) == 0
 
 
-def test_a_node_that_falls_silent_is_named_and_so_is_its_return(controller: Controller) -> None:
+async def test_a_node_that_falls_silent_is_named_and_so_is_its_return(controller: Controller) -> None:
     text = controller.settings.read_text()
     quick = "heartbeat_every_s = 0.1\nmissed_heartbeats = 2\nstate_dir"
     controller.settings.write_text(text.replace("state_dir", quick))
     controller.start()
 
-    async def main() -> None:
-        async with agent(controller.target) as stream:
-            await stream.hello("n1", agent_version="0.1.0")
-            await asyncio.to_thread(controller.wait_for_log, '"nodes silent"')
-            assert '"nodes": ["n1"]' in controller.log.read_text()
-            beat = pb.AgentMessage(heartbeat=pb.Heartbeat(boot_id=BOOT))
-            back = asyncio.ensure_future(asyncio.to_thread(controller.wait_for_log, '"nodes heard again"'))
-            while not back.done():
-                await stream.send(beat)
-                await asyncio.wait([back], timeout=0.05)
-            await back
-
-    run(main)
+    async with agent(controller.target) as stream:
+        await stream.hello("n1", agent_version="0.1.0")
+        await asyncio.to_thread(controller.wait_for_log, '"nodes silent"')
+        assert '"nodes": ["n1"]' in controller.log.read_text()
+        beat = pb.AgentMessage(heartbeat=pb.Heartbeat(boot_id=BOOT))
+        back = asyncio.ensure_future(asyncio.to_thread(controller.wait_for_log, '"nodes heard again"'))
+        while not back.done():
+            await stream.send(beat)
+            await asyncio.wait([back], timeout=0.05)
+        await back
 
 
 def test_a_bad_file_on_sighup_keeps_the_old_settings_and_says_so(controller: Controller) -> None:

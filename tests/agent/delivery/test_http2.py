@@ -283,7 +283,7 @@ def test_a_refusal_without_an_answer_is_understood(tmp_path: Path) -> None:
     ("says", "why"),
     [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "no HTTP/2 there"), (b"SSH-2.0-OpenSSH_9\r\n", "no HTTP/2 there")],
 )
-def test_another_kind_of_server_is_no_riddle(tmp_path: Path, says: bytes, why: str) -> None:
+async def test_another_kind_of_server_is_no_riddle(tmp_path: Path, says: bytes, why: str) -> None:
     class Other(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:
             self.transport = transport
@@ -291,14 +291,11 @@ def test_another_kind_of_server_is_no_riddle(tmp_path: Path, says: bytes, why: s
         def data_received(self, data: bytes) -> None:
             self.transport.write(says + b" " * 50)
 
-    async def main() -> None:
-        async with listening(tmp_path, Other) as (address, _):
-            call = await open_call(address, None)
-            call.begin("/a.B/C", "localhost", ())
-            assert (await ends(call.receive())).startswith(why)
-            await call.close()
-
-    asyncio.run(main())
+    async with listening(tmp_path, Other) as (address, _):
+        call = await open_call(address, None)
+        call.begin("/a.B/C", "localhost", ())
+        assert (await ends(call.receive())).startswith(why)
+        await call.close()
 
 
 def test_a_web_server_that_speaks_http_2_says_it_has_no_grpc(tmp_path: Path) -> None:

@@ -57,72 +57,57 @@ def tls(site: Site, node: str = "n1", **more: Any) -> IdentitySettings:
     return IdentitySettings("tls", site.folder / "ca.crt", certificate, key, **more)
 
 
-def test_a_node_with_a_certificate_is_let_in_and_a_renewed_one_is_read_afresh(tmp_path: Path, site: Site) -> None:
-    async def main() -> None:
-        identify = TlsIdentity(tls(site))
-        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(site.settings()),)) as (server, _, target):
-            assert (await welcome(target, await identify(target))).controller_version
-            site.pair(Role.NODE, "n1")
-            server.gate.deny([f.holder.serial for f in site.pki.issued() if f.holder.name == "other"])
-            assert (await welcome(target, await identify(target))).controller_version
-
-    run(main)
+async def test_a_node_with_a_certificate_is_let_in_and_a_renewed_one_is_read_afresh(tmp_path: Path, site: Site) -> None:
+    identify = TlsIdentity(tls(site))
+    async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(site.settings()),)) as (server, _, target):
+        assert (await welcome(target, await identify(target))).controller_version
+        site.pair(Role.NODE, "n1")
+        server.gate.deny([f.holder.serial for f in site.pki.issued() if f.holder.name == "other"])
+        assert (await welcome(target, await identify(target))).controller_version
 
 
-def test_a_controller_of_another_authority_or_name_is_told_nothing(tmp_path: Path, site: Site) -> None:
-    async def main() -> None:
-        other = Site(tmp_path / "other")
-        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(other.settings()),)) as (_, _, target):
-            with pytest.raises(Ended, match="CERTIFICATE_VERIFY_FAILED"):
-                await welcome(target, await TlsIdentity(tls(site))(target))
-        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(site.settings()),)) as (_, _, target):
-            with pytest.raises(Ended, match=r"Hostname mismatch|IP address mismatch"):
-                await welcome(target, await TlsIdentity(tls(site, controller_name="ctl2"))(target))
-
-    run(main)
+async def test_a_controller_of_another_authority_or_name_is_told_nothing(tmp_path: Path, site: Site) -> None:
+    other = Site(tmp_path / "other")
+    async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(other.settings()),)) as (_, _, target):
+        with pytest.raises(Ended, match="CERTIFICATE_VERIFY_FAILED"):
+            await welcome(target, await TlsIdentity(tls(site))(target))
+    async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(site.settings()),)) as (_, _, target):
+        with pytest.raises(Ended, match=r"Hostname mismatch|IP address mismatch"):
+            await welcome(target, await TlsIdentity(tls(site, controller_name="ctl2"))(target))
 
 
-def test_a_node_cannot_stand_in_for_the_controller(tmp_path: Path, site: Site) -> None:
-    async def main() -> None:
-        certificate, key = site.pair(Role.NODE, "127.0.0.1")
-        rogue = ControllersIdentity("tls", site.folder / "ca.crt", certificate, key)
-        async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(rogue),)) as (_, _, target):
-            with pytest.raises(Ended, match=r"CERTIFICATE_VERIFY_FAILED|Verification"):
-                await welcome(target, await TlsIdentity(tls(site))(target))
-
-    run(main)
+async def test_a_node_cannot_stand_in_for_the_controller(tmp_path: Path, site: Site) -> None:
+    certificate, key = site.pair(Role.NODE, "127.0.0.1")
+    rogue = ControllersIdentity("tls", site.folder / "ca.crt", certificate, key)
+    async with serving(tmp_path, "127.0.0.1:0", (TlsAuthenticator(rogue),)) as (_, _, target):
+        with pytest.raises(Ended, match=r"CERTIFICATE_VERIFY_FAILED|Verification"):
+            await welcome(target, await TlsIdentity(tls(site))(target))
 
 
-def test_files_that_are_no_good_end_the_start_and_later_only_the_connection(site: Site) -> None:
-    async def main() -> None:
-        own = tls(site)
-        identify = identify_by(AgentSettings(identity=own))
-        own.key.chmod(0o640)
-        with pytest.raises(ConfigError, match=r"identity.key: .*n1.key: others have access \(mode 0640\)"):
-            identify_by(AgentSettings(identity=own))
-        with pytest.raises(Refused, match="chmod 0600"):
-            await identify("ctl:7443")
-        own.key.chmod(0o600)
-        other = tls(site, "n2")
-        own.key.write_bytes(other.key.read_bytes())
-        with pytest.raises(ConfigError, match="are not a pair in PEM"):
-            identify_by(AgentSettings(identity=own))
-        own.key.unlink()
-        with pytest.raises(ConfigError, match=r"n1.key: No such file"):
-            identify_by(AgentSettings(identity=own))
-
-    run(main)
+async def test_files_that_are_no_good_end_the_start_and_later_only_the_connection(site: Site) -> None:
+    own = tls(site)
+    identify = identify_by(AgentSettings(identity=own))
+    own.key.chmod(0o640)
+    with pytest.raises(ConfigError, match=r"identity.key: .*n1.key: others have access \(mode 0640\)"):
+        identify_by(AgentSettings(identity=own))
+    with pytest.raises(Refused, match="chmod 0600"):
+        await identify("ctl:7443")
+    own.key.chmod(0o600)
+    other = tls(site, "n2")
+    own.key.write_bytes(other.key.read_bytes())
+    with pytest.raises(ConfigError, match="are not a pair in PEM"):
+        identify_by(AgentSettings(identity=own))
+    own.key.unlink()
+    with pytest.raises(ConfigError, match=r"n1.key: No such file"):
+        identify_by(AgentSettings(identity=own))
 
 
 @pytest.mark.parametrize("kind", ["tls", "munge"])
-def test_a_unix_socket_needs_no_proof_and_nothing_else_goes_without(site: Site, munged: Munged, kind: str) -> None:
-    async def main() -> None:
-        own = tls(site) if kind == "tls" else IdentitySettings("munge", munge_socket=munged.socket)
-        identify = identify_by(AgentSettings(agent=Agent(node="n1"), identity=own))
-        assert (await identify("unix:/run/x")).tls is None
-        assert (await identify("127.0.0.1:1")).tls is not None
-
-    run(main)
+async def test_a_unix_socket_needs_no_proof_nothing_else_goes_without(site: Site, munged: Munged, kind: str) -> None:
+    own = tls(site) if kind == "tls" else IdentitySettings("munge", munge_socket=munged.socket)
+    identify = identify_by(AgentSettings(agent=Agent(node="n1"), identity=own))
+    assert (await identify("unix:/run/x")).tls is None
+    assert (await identify("127.0.0.1:1")).tls is not None
 
 
 def test_plaintext_beyond_the_machine_ends_the_start_and_says_what_to_set() -> None:
@@ -139,21 +124,18 @@ def by_munge(munged: Munged, **more: Any) -> MungeIdentity:
     return MungeIdentity(IdentitySettings("munge", munge_socket=munged.socket, **more), "n1")
 
 
-def test_munge_lets_a_node_in_without_any_certificate_of_its_own(tmp_path: Path, munged: Munged) -> None:
-    async def main() -> None:
-        proof = MungeAuthenticator(ControllersIdentity("munge", munge_socket=munged.socket), NodeAddresses(no_names))
-        identify = by_munge(munged)
-        async with serving(tmp_path, "127.0.0.1:0", (proof,)) as (_, _, target):
-            for _ in range(2):
-                assert (await welcome(target, await identify(target))).controller_version
-            used = await identify(target)
+async def test_munge_lets_a_node_in_without_any_certificate_of_its_own(tmp_path: Path, munged: Munged) -> None:
+    proof = MungeAuthenticator(ControllersIdentity("munge", munge_socket=munged.socket), NodeAddresses(no_names))
+    identify = by_munge(munged)
+    async with serving(tmp_path, "127.0.0.1:0", (proof,)) as (_, _, target):
+        for _ in range(2):
+            assert (await welcome(target, await identify(target))).controller_version
+        used = await identify(target)
+        await welcome(target, used)
+        with pytest.raises(Ended, match="UNAUTHENTICATED: munge: replayed"):
             await welcome(target, used)
-            with pytest.raises(Ended, match="UNAUTHENTICATED: munge: replayed"):
-                await welcome(target, used)
-            with pytest.raises(Refused, match=r"runs as uid 0, not as identity.controller_uid"):
-                await welcome(target, await by_munge(munged, controller_uid=64030)(target))
-
-    run(main)
+        with pytest.raises(Refused, match=r"runs as uid 0, not as identity.controller_uid"):
+            await welcome(target, await by_munge(munged, controller_uid=64030)(target))
 
 
 @asynccontextmanager
@@ -183,7 +165,7 @@ async def impostor(answer: Callable[[Claim], str | None], munged: Munged) -> Asy
         await server.stop(0)
 
 
-def test_who_only_plays_the_controller_is_told_nothing(munged: Munged) -> None:
+async def test_who_only_plays_the_controller_is_told_nothing(munged: Munged) -> None:
     def answer(credential: str | None) -> Callable[[Claim], str | None]:
         return lambda _: credential
 
@@ -194,29 +176,23 @@ def test_who_only_plays_the_controller_is_told_nothing(munged: Munged) -> None:
         mine = Claim(CONTROLLER, "n1", claim.certificate, claim.nonce)
         return munged.credential(mine.encoded().decode(), uid=65534)
 
-    async def main() -> None:
-        for play, why in (
-            (answer(None), "did not show by munge"),
-            (answer("MUNGE:AAAA:"), "munge credential: invalid"),
-            (another, "is not for this connection"),
-            (as_nobody, "runs as uid 65534"),
-        ):
-            async with impostor(play, munged) as (target, told):
-                with pytest.raises(Refused, match=why):
-                    await welcome(target, await by_munge(munged)(target))
-                assert told == []
-
-    run(main)
-
-
-def test_a_munged_that_is_away_is_said_and_keeps_the_agent_waiting(munged: Munged) -> None:
-    async def main() -> None:
-        identify = MungeIdentity(IdentitySettings("munge", munge_socket="/nonexistent/munge"), "n1")
-        async with impostor(lambda _: None, munged) as (target, told):
-            with pytest.raises(Refused, match="munge: munged does not answer"):
-                await welcome(target, await identify(target))
+    for play, why in (
+        (answer(None), "did not show by munge"),
+        (answer("MUNGE:AAAA:"), "munge credential: invalid"),
+        (another, "is not for this connection"),
+        (as_nobody, "runs as uid 65534"),
+    ):
+        async with impostor(play, munged) as (target, told):
+            with pytest.raises(Refused, match=why):
+                await welcome(target, await by_munge(munged)(target))
             assert told == []
-        with pytest.raises(OSError, match="Connect call failed"):
-            await welcome("127.0.0.1:1", await identify("127.0.0.1:1"))
 
-    run(main)
+
+async def test_a_munged_that_is_away_is_said_and_keeps_the_agent_waiting(munged: Munged) -> None:
+    identify = MungeIdentity(IdentitySettings("munge", munge_socket="/nonexistent/munge"), "n1")
+    async with impostor(lambda _: None, munged) as (target, told):
+        with pytest.raises(Refused, match="munge: munged does not answer"):
+            await welcome(target, await identify(target))
+        assert told == []
+    with pytest.raises(OSError, match="Connect call failed"):
+        await welcome("127.0.0.1:1", await identify("127.0.0.1:1"))

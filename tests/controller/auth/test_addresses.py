@@ -10,7 +10,7 @@ from nodetriage.controller.auth.addresses import NodeAddresses
 from nodetriage.controller.slurm.output import Garbled, parse_hosts
 
 
-def test_a_node_has_the_addresses_of_all_its_names_and_slurm_is_asked_once_for_all() -> None:
+async def test_a_node_has_the_addresses_of_all_its_names_and_slurm_is_asked_once_for_all() -> None:
     asked: list[int] = []
 
     async def hosts() -> Mapping[str, tuple[str, ...]]:
@@ -18,24 +18,18 @@ def test_a_node_has_the_addresses_of_all_its_names_and_slurm_is_asked_once_for_a
         await asyncio.sleep(0)
         return {"n1": ("192.0.2.1", "localhost"), "n2": ("192.0.2.2",)}
 
-    async def main() -> None:
-        addresses = NodeAddresses(hosts)
-        first, second, stranger = await asyncio.gather(*(addresses.of(name) for name in ("n1", "n2", "n3.invalid")))
-        assert {ipaddress.ip_address("192.0.2.1"), ipaddress.ip_address("127.0.0.1")} <= first
-        assert second == {ipaddress.ip_address("192.0.2.2")}
-        assert stranger == frozenset()
-        assert await addresses.of("n1") == first
-        assert len(asked) == 1
-
-    asyncio.run(main())
+    addresses = NodeAddresses(hosts)
+    first, second, stranger = await asyncio.gather(*(addresses.of(name) for name in ("n1", "n2", "n3.invalid")))
+    assert {ipaddress.ip_address("192.0.2.1"), ipaddress.ip_address("127.0.0.1")} <= first
+    assert second == {ipaddress.ip_address("192.0.2.2")}
+    assert stranger == frozenset()
+    assert await addresses.of("n1") == first
+    assert len(asked) == 1
 
 
-def test_names_that_no_resolver_takes_have_no_address() -> None:
-    async def main() -> None:
-        for name in ("x" * 300, "a..b", "\u00fc\u0000"):
-            assert await NodeAddresses().of(name) == frozenset()
-
-    asyncio.run(main())
+async def test_names_that_no_resolver_takes_have_no_address() -> None:
+    for name in ("x" * 300, "a..b", "\u00fc\u0000"):
+        assert await NodeAddresses().of(name) == frozenset()
 
 
 def test_what_sinfo_prints_is_read_whole_or_not_at_all() -> None:

@@ -102,190 +102,161 @@ async def controller(
         yield found
 
 
-def test_a_nodes_root_is_served_and_hears_the_controllers_own_credential(tmp_path: Path, munged: Munged) -> None:
-    async def main() -> None:
-        munge = Munge(munged.socket)
-        async with controller(tmp_path, munged) as called:
-            claim = called.claim()
-            async with called.agent(munge.encode(claim.encoded(), 60)) as stream:
-                answer = dict(await stream.call.initial_metadata())[METADATA_KEY]
-                vouched = munge.decode(answer)
-                assert (vouched.uid, parse(vouched.payload)) == (
-                    0,
-                    Claim(CONTROLLER, "n1", called.certificate, claim.nonce),
-                )
+async def test_a_nodes_root_is_served_and_hears_the_controllers_own_credential(tmp_path: Path, munged: Munged) -> None:
+    munge = Munge(munged.socket)
+    async with controller(tmp_path, munged) as called:
+        claim = called.claim()
+        async with called.agent(munge.encode(claim.encoded(), 60)) as stream:
+            answer = dict(await stream.call.initial_metadata())[METADATA_KEY]
+            vouched = munge.decode(answer)
+            assert (vouched.uid, parse(vouched.payload)) == (
+                0,
+                Claim(CONTROLLER, "n1", called.certificate, claim.nonce),
+            )
+            await stream.hello("n1")
+            await Witness(stream).is_served()
+
+
+async def test_what_the_nodes_root_did_not_make_for_this_connection_is_refused(tmp_path: Path, munged: Munged) -> None:
+    munge = Munge(munged.socket)
+    async with controller(tmp_path, munged) as called:
+        good = munge.encode(called.claim().encoded(), 60)
+        async with called.agent(good) as stream:
+            await stream.hello("n1")
+            witness = Witness(stream)
+            claims = {
+                "uid 65534": munged.credential(called.claim().encoded().decode(), uid=65534),
+                "is for another connection": munge.encode(called.claim(certificate="0" * 64).encoded(), 60),
+                "not made by an agent": munge.encode(called.claim(side=CONTROLLER).encoded(), 60),
+                "was not made by an agent": munge.encode(b"for another program", 60),
+                "replayed credential": good,
+                "invalid credential": good[:-12] + "AAAAAAAAAAA:",
+                "not a munge credential": "x" * 5000,
+                "no munge credential": None,
+                "n2 called from 127.0.0.1, but it is 127.0.0.2, 192.0.2.2": munge.encode(
+                    called.claim("n2").encoded(), 60
+                ),
+                "n3 called from 127.0.0.1, but it has no known address": munge.encode(called.claim("n3").encoded(), 60),
+            }
+            for why, credential in claims.items():
+                code, said = await called.refused(credential)
+                assert (code, why in said) == (UNKNOWN, True), (why, said)
+                await witness.is_served()
+            code, said = await called.refused(munge.encode(called.claim().encoded(), 60), node="n2")
+            assert (code, "may not speak for node 'n2'" in said) == (grpc.StatusCode.PERMISSION_DENIED, True)
+
+
+async def test_a_replay_is_seen_even_if_munged_has_forgotten_it(tmp_path: Path) -> None:
+    running = Munged()
+    try:
+        munge = Munge(running.socket)
+        async with controller(tmp_path, running) as called:
+            credential = munge.encode(called.claim().encoded(), 60)
+            async with called.agent(credential) as stream:
                 await stream.hello("n1")
-                await Witness(stream).is_served()
+            running.stop()
+            running.start()
+            assert munge.decode(credential)  # munged has
+            running.stop()
+            running.start()
+            assert await called.refused(credential) == (UNKNOWN, "munge: replayed credential of n1")
+    finally:
+        running.close()
 
-    run(main)
+
+async def test_a_stale_credential_is_refused_although_munge_still_takes_it(tmp_path: Path, munged: Munged) -> None:
+    munge = Munge(munged.socket)
+    async with controller(tmp_path, munged, munge_max_age_s=1) as called:
+        old, twin = (munge.encode(called.claim().encoded(), 300) for _ in range(2))
+        await asyncio.sleep(2.1)  # munge counts whole seconds, by the wall clock alone
+        assert munge.decode(twin).age_s > 1
+        code, why = await called.refused(old)
+        assert (code, "s old: are clocks in step?" in why) == (UNKNOWN, True), why
 
 
-def test_what_was_not_made_by_the_nodes_root_for_this_connection_is_refused(tmp_path: Path, munged: Munged) -> None:
-    async def main() -> None:
-        munge = Munge(munged.socket)
-        async with controller(tmp_path, munged) as called:
-            good = munge.encode(called.claim().encoded(), 60)
-            async with called.agent(good) as stream:
+async def test_a_credential_made_on_another_machine_is_refused(tmp_path: Path, munged: Munged) -> None:
+    elsewhere = Munged(key=munged.key, origin="192.0.2.9")
+    at_home = Munged(key=munged.key, origin="192.0.2.2")
+    try:
+        async with controller(tmp_path, munged, names=_both) as called:
+            code, why = await called.refused(Munge(elsewhere.socket).encode(called.claim().encoded(), 60))
+            assert (code, "was made on 192.0.2.9, but it is 127.0.0.1, 192.0.2.2" in why) == (UNKNOWN, True), why
+            async with called.agent(Munge(at_home.socket).encode(called.claim().encoded(), 60)) as stream:
                 await stream.hello("n1")
-                witness = Witness(stream)
-                claims = {
-                    "uid 65534": munged.credential(called.claim().encoded().decode(), uid=65534),
-                    "is for another connection": munge.encode(called.claim(certificate="0" * 64).encoded(), 60),
-                    "not made by an agent": munge.encode(called.claim(side=CONTROLLER).encoded(), 60),
-                    "was not made by an agent": munge.encode(b"for another program", 60),
-                    "replayed credential": good,
-                    "invalid credential": good[:-12] + "AAAAAAAAAAA:",
-                    "not a munge credential": "x" * 5000,
-                    "no munge credential": None,
-                    "n2 called from 127.0.0.1, but it is 127.0.0.2, 192.0.2.2": munge.encode(
-                        called.claim("n2").encoded(), 60
-                    ),
-                    "n3 called from 127.0.0.1, but it has no known address": munge.encode(
-                        called.claim("n3").encoded(), 60
-                    ),
-                }
-                for why, credential in claims.items():
-                    code, said = await called.refused(credential)
-                    assert (code, why in said) == (UNKNOWN, True), (why, said)
-                    await witness.is_served()
-                code, said = await called.refused(munge.encode(called.claim().encoded(), 60), node="n2")
-                assert (code, "may not speak for node 'n2'" in said) == (grpc.StatusCode.PERMISSION_DENIED, True)
-
-    run(main)
-
-
-def test_a_replay_is_seen_even_if_munged_has_forgotten_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        running = Munged()
-        try:
-            munge = Munge(running.socket)
-            async with controller(tmp_path, running) as called:
-                credential = munge.encode(called.claim().encoded(), 60)
-                async with called.agent(credential) as stream:
-                    await stream.hello("n1")
-                running.stop()
-                running.start()
-                assert munge.decode(credential)  # munged has
-                running.stop()
-                running.start()
-                assert await called.refused(credential) == (UNKNOWN, "munge: replayed credential of n1")
-        finally:
-            running.close()
-
-    run(main)
-
-
-def test_a_stale_credential_is_refused_although_munge_still_takes_it(tmp_path: Path, munged: Munged) -> None:
-    async def main() -> None:
-        munge = Munge(munged.socket)
-        async with controller(tmp_path, munged, munge_max_age_s=1) as called:
-            old, twin = (munge.encode(called.claim().encoded(), 300) for _ in range(2))
-            await asyncio.sleep(2.1)  # munge counts whole seconds, by the wall clock alone
-            assert munge.decode(twin).age_s > 1
-            code, why = await called.refused(old)
-            assert (code, "s old: are clocks in step?" in why) == (UNKNOWN, True), why
-
-    run(main)
-
-
-def test_a_credential_made_on_another_machine_is_refused(tmp_path: Path, munged: Munged) -> None:
-    async def main() -> None:
-        elsewhere = Munged(key=munged.key, origin="192.0.2.9")
-        at_home = Munged(key=munged.key, origin="192.0.2.2")
-        try:
-            async with controller(tmp_path, munged, names=_both) as called:
-                code, why = await called.refused(Munge(elsewhere.socket).encode(called.claim().encoded(), 60))
-                assert (code, "was made on 192.0.2.9, but it is 127.0.0.1, 192.0.2.2" in why) == (UNKNOWN, True), why
-                async with called.agent(Munge(at_home.socket).encode(called.claim().encoded(), 60)) as stream:
-                    await stream.hello("n1")
-        finally:
-            elsewhere.close()
-            at_home.close()
-
-    run(main)
+    finally:
+        elsewhere.close()
+        at_home.close()
 
 
 async def _both() -> Mapping[str, tuple[str, ...]]:
     return {"n1": ("127.0.0.1", "192.0.2.2")}
 
 
-def test_a_munged_that_is_away_is_the_controllers_trouble_and_passes(tmp_path: Path) -> None:
-    async def main() -> None:
-        running = Munged()
-        try:
-            munge = Munge(running.socket)
-            async with controller(tmp_path, running) as called:
-                credential = munge.encode(called.claim().encoded(), 60)
-                running.stop()
-                code, why = await called.refused(credential)
-                assert (code, "munged does not answer" in why) == (grpc.StatusCode.UNAVAILABLE, True), why
-                running.start()
-                async with called.agent(munge.encode(called.claim().encoded(), 60)) as stream:
-                    await stream.hello("n1")
-        finally:
-            running.close()
-
-    run(main)
+async def test_a_munged_that_is_away_is_the_controllers_trouble_and_passes(tmp_path: Path) -> None:
+    running = Munged()
+    try:
+        munge = Munge(running.socket)
+        async with controller(tmp_path, running) as called:
+            credential = munge.encode(called.claim().encoded(), 60)
+            running.stop()
+            code, why = await called.refused(credential)
+            assert (code, "munged does not answer" in why) == (grpc.StatusCode.UNAVAILABLE, True), why
+            running.start()
+            async with called.agent(munge.encode(called.claim().encoded(), 60)) as stream:
+                await stream.hello("n1")
+    finally:
+        running.close()
 
 
-def test_a_munged_that_hangs_holds_up_nobody_who_is_inside(tmp_path: Path) -> None:
-    async def main() -> None:
-        running = Munged()
-        try:
-            munge = Munge(running.socket)
-            async with (
-                controller(tmp_path, running, ask_limit_s=HANGS_S) as called,
-                called.agent(munge.encode(called.claim().encoded(), 60)) as inside,
-            ):
-                await inside.hello("n1")
-                witness = Witness(inside)
-                late = munge.encode(called.claim("localhost").encoded(), 60)
-                running.freeze()
-                # More than there are threads.
-                asked = [asyncio.ensure_future(called.refused("MUNGE:AAAA:")) for _ in range(12)]
-                while not all(one.done() for one in asked):
-                    await witness.is_served()
-                    await asyncio.wait(asked, timeout=0.1)
-                gave_up = (grpc.StatusCode.UNAVAILABLE, f"munge: munged gave no answer within {HANGS_S:g} s")
-                assert {one.result() for one in asked} == {gave_up}
-                running.thaw()
-                async with called.agent(late) as stream:
-                    await stream.hello("localhost")
-        finally:
-            running.close()
-
-    run(main)
+async def test_a_munged_that_hangs_holds_up_nobody_who_is_inside(tmp_path: Path) -> None:
+    running = Munged()
+    try:
+        munge = Munge(running.socket)
+        async with (
+            controller(tmp_path, running, ask_limit_s=HANGS_S) as called,
+            called.agent(munge.encode(called.claim().encoded(), 60)) as inside,
+        ):
+            await inside.hello("n1")
+            witness = Witness(inside)
+            late = munge.encode(called.claim("localhost").encoded(), 60)
+            running.freeze()
+            # More than there are threads.
+            asked = [asyncio.ensure_future(called.refused("MUNGE:AAAA:")) for _ in range(12)]
+            while not all(one.done() for one in asked):
+                await witness.is_served()
+                await asyncio.wait(asked, timeout=0.1)
+            gave_up = (grpc.StatusCode.UNAVAILABLE, f"munge: munged gave no answer within {HANGS_S:g} s")
+            assert {one.result() for one in asked} == {gave_up}
+            running.thaw()
+            async with called.agent(late) as stream:
+                await stream.hello("localhost")
+    finally:
+        running.close()
 
 
-def test_a_scheduler_that_is_away_leaves_the_names_alone_and_nobody_is_believed_more(
+async def test_a_scheduler_that_is_away_leaves_the_names_alone_and_nobody_is_believed_more(
     tmp_path: Path, munged: Munged
 ) -> None:
     async def away() -> Mapping[str, tuple[str, ...]]:
         raise SchedulerUnavailable("slurmctld is away")
 
-    async def main() -> None:
-        munge = Munge(munged.socket)
-        async with controller(tmp_path, munged, names=away) as called:
-            assert (await called.refused(munge.encode(called.claim("n1").encoded(), 60)))[0] == UNKNOWN
-            async with called.agent(munge.encode(called.claim("localhost").encoded(), 60)) as stream:
-                await stream.hello("localhost")
-
-    run(main)
+    munge = Munge(munged.socket)
+    async with controller(tmp_path, munged, names=away) as called:
+        assert (await called.refused(munge.encode(called.claim("n1").encoded(), 60)))[0] == UNKNOWN
+        async with called.agent(munge.encode(called.claim("localhost").encoded(), 60)) as stream:
+            await stream.hello("localhost")
 
 
-def test_who_shows_nothing_hears_of_no_other_service(tmp_path: Path, munged: Munged) -> None:
-    async def main() -> None:
-        async with controller(tmp_path, munged) as called:
-            options = {"grpc.ssl_target_name_override": SERVER_NAME}
-            async with secure_channel(called.target, grpc.ssl_channel_credentials(called.pem), options) as opened:
-                watched = await ended(health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest()))
-                assert watched[0] == UNKNOWN
-                for method in ("grpc.health.v1.Health/Check", "nodetriage.v1.Operator/Undrain"):
-                    with pytest.raises(grpc.aio.AioRpcError) as error:
-                        await opened.unary_unary(f"/{method}")(b"")
-                    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
-
-    run(main)
+async def test_who_shows_nothing_hears_of_no_other_service(tmp_path: Path, munged: Munged) -> None:
+    async with controller(tmp_path, munged) as called:
+        options = {"grpc.ssl_target_name_override": SERVER_NAME}
+        async with secure_channel(called.target, grpc.ssl_channel_credentials(called.pem), options) as opened:
+            watched = await ended(health_pb2_grpc.NodeHealthStub(opened).Watch(pb.WatchRequest()))
+            assert watched[0] == UNKNOWN
+            for method in ("grpc.health.v1.Health/Check", "nodetriage.v1.Operator/Undrain"):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await opened.unary_unary(f"/{method}")(b"")
+                assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_every_controller_has_a_certificate_of_its_own() -> None:

@@ -57,67 +57,55 @@ def faults(reconciler: Reconciler) -> set[str]:
     return {f.fault for f in reconciler.state.nodes["n1"].open_findings}
 
 
-def test_a_node_that_slurm_lost_is_an_event_until_it_is_back(tmp_path: Path) -> None:
+async def test_a_node_that_slurm_lost_is_an_event_until_it_is_back(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as (store, reconciler):
-            slurm.set_down("n1", "Not responding")
-            await until(lambda: faults(reconciler) == {"node_lost"})
-            (seen,) = await store.read(lambda c: history.open_findings(c))
-            assert (seen.event.fault, seen.event.evidence["slurm"].text) == ("node_lost", "down")
-            slurm.set_up("n1")
-            await until(lambda: not faults(reconciler))
-            assert await store.read(lambda c: history.open_findings(c)) == []
-
-    run(main)
+    async with running(tmp_path, slurm) as (store, reconciler):
+        slurm.set_down("n1", "Not responding")
+        await until(lambda: faults(reconciler) == {"node_lost"})
+        (seen,) = await store.read(lambda c: history.open_findings(c))
+        assert (seen.event.fault, seen.event.evidence["slurm"].text) == ("node_lost", "down")
+        slurm.set_up("n1")
+        await until(lambda: not faults(reconciler))
+        assert await store.read(lambda c: history.open_findings(c)) == []
 
 
-def test_a_silent_agent_is_told_only_after_slurm_was_asked(tmp_path: Path) -> None:
+async def test_a_silent_agent_is_told_only_after_slurm_was_asked(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as (_, reconciler):
-            slurm.set_flag("n1", "powered_down", True)
-            await reconciler.contact(["n1"], [])
-            node = reconciler.state.nodes["n1"]
-            assert (node.silent_since is not None, node.asleep) == (True, True)
-            assert faults(reconciler) == set()
-            slurm.set_flag("n1", "powered_down", False)
-            await until(lambda: faults(reconciler) == {"agent_silent"})
-            await reconciler.contact([], ["n1"])
-            await until(lambda: not faults(reconciler))
-
-    run(main)
+    async with running(tmp_path, slurm) as (_, reconciler):
+        slurm.set_flag("n1", "powered_down", True)
+        await reconciler.contact(["n1"], [])
+        node = reconciler.state.nodes["n1"]
+        assert (node.silent_since is not None, node.asleep) == (True, True)
+        assert faults(reconciler) == set()
+        slurm.set_flag("n1", "powered_down", False)
+        await until(lambda: faults(reconciler) == {"agent_silent"})
+        await reconciler.contact([], ["n1"])
+        await until(lambda: not faults(reconciler))
 
 
-def test_with_slurm_away_silence_is_taken_in_all_the_same(tmp_path: Path) -> None:
+async def test_with_slurm_away_silence_is_taken_in_all_the_same(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as (_, reconciler):
-            slurm.down = True
-            await reconciler.contact(["n1"], [])
-            assert reconciler.state.nodes["n1"].silent_since is not None
-
-    run(main)
+    async with running(tmp_path, slurm) as (_, reconciler):
+        slurm.down = True
+        await reconciler.contact(["n1"], [])
+        assert reconciler.state.nodes["n1"].silent_since is not None
 
 
-def test_the_jobs_on_a_node_are_kept_at_the_time_of_a_grave_event_even_if_nothing_is_done(tmp_path: Path) -> None:
+async def test_the_jobs_on_a_node_are_kept_at_the_time_of_a_grave_event_even_if_nothing_is_done(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
     slurm.place("11", "n1", "n2", gpus=16, qos="high", restarts=2)
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as (store, reconciler):
-            about = {"check": "gpu_xid", "component": "GPU-1", "fault": "gpu_off_bus", "severity": pb.SEVERITY_CRITICAL}
-            await record(store, pb.EVENT_KIND_RAISED, 2, **about)
-            await until(lambda: reconciler.state.cursor == 2)
-            hits: list[Any] = []
-            while not hits:
-                hits = list(await store.read(lambda c: c.execute(select(schema.job_hits)).all()))
-            (hit,) = hits
-            job = state_store.job_of(hit.document)
-            assert (hit.incident, hit.node) == ("event-2", "n1")
-            assert (job.job, job.gpus, job.qos, job.restarts, job.node_count) == ("11", 16, "high", 2, 2)
-
-    run(main)
+    async with running(tmp_path, slurm) as (store, reconciler):
+        about = {"check": "gpu_xid", "component": "GPU-1", "fault": "gpu_off_bus", "severity": pb.SEVERITY_CRITICAL}
+        await record(store, pb.EVENT_KIND_RAISED, 2, **about)
+        await until(lambda: reconciler.state.cursor == 2)
+        hits: list[Any] = []
+        while not hits:
+            hits = list(await store.read(lambda c: c.execute(select(schema.job_hits)).all()))
+        (hit,) = hits
+        job = state_store.job_of(hit.document)
+        assert (hit.incident, hit.node) == ("event-2", "n1")
+        assert (job.job, job.gpus, job.qos, job.restarts, job.node_count) == ("11", 16, "high", 2, 2)

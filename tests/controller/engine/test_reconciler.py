@@ -84,20 +84,17 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), 100))
 
 
-def test_a_stored_fault_becomes_a_drain_and_a_requeue(tmp_path: Path) -> None:
+async def test_a_stored_fault_becomes_a_drain_and_a_requeue(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
     slurm.place("11", "n1")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as controller:
-            await controller.tell("n1")
-            await until(lambda: len(slurm.said) == 2)
-            await until(lambda: controller.all_actions(lambda a: a.status == "done"))
-            await until(lambda: controller.reconciler.state.nodes["n1"].state is NodeState.DRAINED)
-            await until(lambda: controller.reconciler.state.nodes["n1"].partitions == ("main",))
-            await until(controller.remembers_what_is_stored)  # not while a step is on its way to the disk
-
-    run(main)
+    async with running(tmp_path, slurm) as controller:
+        await controller.tell("n1")
+        await until(lambda: len(slurm.said) == 2)
+        await until(lambda: controller.all_actions(lambda a: a.status == "done"))
+        await until(lambda: controller.reconciler.state.nodes["n1"].state is NodeState.DRAINED)
+        await until(lambda: controller.reconciler.state.nodes["n1"].partitions == ("main",))
+        await until(controller.remembers_what_is_stored)  # not while a step is on its way to the disk
     assert [line.split()[0] for line in slurm.said] == ["drain", "requeue"]
 
 
@@ -122,107 +119,89 @@ def test_a_restarted_brain_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
     assert [line.split()[1] for line in slurm.said] == ["n1", "n2"]
 
 
-def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp_path: Path) -> None:
+async def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as controller:
-            await until(lambda: controller.reconciler.state.sizes)  # nothing is tried before the first look
-            slurm.down = True
-            await controller.tell("n1")
-            await until(lambda: controller.status("n1") == "asked")
-            await controller.tell("n2")
-            await until(lambda: controller.status("n2") == "asked")
-            # Soon they are tried again: looked at in one reading, between two tries.
-            await until(lambda: controller.all_actions(lambda a: (a.status, a.outcome) == ("pending", "") and a.detail))
-            assert all("Unable to contact" in a.detail for a in (await controller.actions()).values())
-            slurm.down = False
-            await until(lambda: controller.status("n1") == controller.status("n2") == "done")
-
-    run(main)
+    async with running(tmp_path, slurm) as controller:
+        await until(lambda: controller.reconciler.state.sizes)  # nothing is tried before the first look
+        slurm.down = True
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "asked")
+        await controller.tell("n2")
+        await until(lambda: controller.status("n2") == "asked")
+        # Soon they are tried again: looked at in one reading, between two tries.
+        await until(lambda: controller.all_actions(lambda a: (a.status, a.outcome) == ("pending", "") and a.detail))
+        assert all("Unable to contact" in a.detail for a in (await controller.actions()).values())
+        slurm.down = False
+        await until(lambda: controller.status("n1") == controller.status("n2") == "done")
 
 
-def test_without_a_scheduler_everything_is_recorded_as_what_would_have_been(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running(tmp_path, NoScheduler(), Policy(mode=Mode.ENFORCE)) as controller:
-            await controller.tell("n1")
-            await until(lambda: "n1" in controller.reconciler.state.nodes)
-            (only,) = (await controller.actions()).values()
-            assert (only.kind, only.status, only.text) == ("shadow", "shadow", "drain_and_requeue")
-            assert controller.reconciler.state.nodes["n1"].state is NodeState.HEALTHY
-
-    run(main)
+async def test_without_a_scheduler_everything_is_recorded_as_what_would_have_been(tmp_path: Path) -> None:
+    async with running(tmp_path, NoScheduler(), Policy(mode=Mode.ENFORCE)) as controller:
+        await controller.tell("n1")
+        await until(lambda: "n1" in controller.reconciler.state.nodes)
+        (only,) = (await controller.actions()).values()
+        assert (only.kind, only.status, only.text) == ("shadow", "shadow", "drain_and_requeue")
+        assert controller.reconciler.state.nodes["n1"].state is NodeState.HEALTHY
 
 
-def test_an_operator_brings_a_repaired_node_back(tmp_path: Path) -> None:
+async def test_an_operator_brings_a_repaired_node_back(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as controller:
-            await controller.tell("n1")
-            await until(lambda: controller.status("n1") == "done")
-            await controller.tell("n1", "CLEARED")
-            await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
-            await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
-            await until(lambda: controller.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
-        assert slurm.said[-1] == "undrain n1"
-
-    run(main)
+    async with running(tmp_path, slurm) as controller:
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "done")
+        await controller.tell("n1", "CLEARED")
+        await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
+        await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
+        await until(lambda: controller.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
+    assert slurm.said[-1] == "undrain n1"
 
 
-def test_an_undrain_is_called_off_when_the_fault_comes_back_first(tmp_path: Path) -> None:
+async def test_an_undrain_is_called_off_when_the_fault_comes_back_first(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as controller:
-            await controller.tell("n1")
-            await until(lambda: controller.status("n1") == "done")
-            slurm.down = True
-            await controller.tell("n1", "CLEARED")
-            await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
-            await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
-            await until(lambda: controller.status("n1") == DrainStatus.RETURNING)
-            await controller.tell("n1")
-            await until(lambda: controller.status("n1") == "done")
-            slurm.down = False
-            await until(lambda: controller.all_actions(lambda a: a.status in ("done", "cancelled")))
-            assert "cancelled" in {a.status for a in (await controller.actions()).values()}
-        assert [line.split()[0] for line in slurm.said] == ["drain"]
-
-    run(main)
+    async with running(tmp_path, slurm) as controller:
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "done")
+        slurm.down = True
+        await controller.tell("n1", "CLEARED")
+        await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
+        await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
+        await until(lambda: controller.status("n1") == DrainStatus.RETURNING)
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "done")
+        slurm.down = False
+        await until(lambda: controller.all_actions(lambda a: a.status in ("done", "cancelled")))
+        assert "cancelled" in {a.status for a in (await controller.actions()).values()}
+    assert [line.split()[0] for line in slurm.said] == ["drain"]
 
 
-def test_a_reloaded_policy_counts_from_the_next_step_on(tmp_path: Path) -> None:
+async def test_a_reloaded_policy_counts_from_the_next_step_on(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm, Policy(mode=Mode.OBSERVE)) as controller:
-            await controller.tell("n1")
-            await until(lambda: controller.reconciler.state.cursor == 1)
-            controller.reconciler.set_policy(ROOMY)
-            await until(lambda: controller.status("n1") == "done")
-
-    run(main)
+    async with running(tmp_path, slurm, Policy(mode=Mode.OBSERVE)) as controller:
+        await controller.tell("n1")
+        await until(lambda: controller.reconciler.state.cursor == 1)
+        controller.reconciler.set_policy(ROOMY)
+        await until(lambda: controller.status("n1") == "done")
     assert len(slurm.said) == 1
 
 
-def test_the_clock_is_given_and_stamps_what_is_stored(tmp_path: Path) -> None:
+async def test_the_clock_is_given_and_stamps_what_is_stored(tmp_path: Path) -> None:
     at = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
-    async def main() -> None:
-        store = Store(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
-        await store.open()
-        reconciler = Reconciler(store, FakeSlurm("n1"), ROOMY, clock=lambda: at, tick_s=0.02)
-        task = asyncio.create_task(reconciler.run())
-        await Controller(store, reconciler).tell("n1")
-        await until(lambda: reconciler.state.nodes)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        (first, *_) = await store.read(state_store.transitions_of)
-        assert first.at == at
-        await store.close()
-
-    run(main)
+    store = Store(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
+    await store.open()
+    reconciler = Reconciler(store, FakeSlurm("n1"), ROOMY, clock=lambda: at, tick_s=0.02)
+    task = asyncio.create_task(reconciler.run())
+    await Controller(store, reconciler).tell("n1")
+    await until(lambda: reconciler.state.nodes)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (first, *_) = await store.read(state_store.transitions_of)
+    assert first.at == at
+    await store.close()
 
 
 class Brittle(Policy):
@@ -244,34 +223,28 @@ class Moody(FakeSlurm):
         return await super().node(name)
 
 
-def test_an_event_that_breaks_the_policy_is_passed_over_and_the_next_is_weighed(tmp_path: Path) -> None:
+async def test_an_event_that_breaks_the_policy_is_passed_over_and_the_next_is_weighed(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm, Brittle(drain_limits=ROOMY.drain_limits)) as controller:
-            await controller.tell("n1", fault="gpu_missing")
-            await controller.tell("n2")
-            await until(lambda: controller.status("n2") == "done")
-            assert controller.reconciler.state.cursor == 2
-
-    run(main)
+    async with running(tmp_path, slurm, Brittle(drain_limits=ROOMY.drain_limits)) as controller:
+        await controller.tell("n1", fault="gpu_missing")
+        await controller.tell("n2")
+        await until(lambda: controller.status("n2") == "done")
+        assert controller.reconciler.state.cursor == 2
 
 
-def test_an_action_that_breaks_stays_to_be_done_and_the_next_is_tried(tmp_path: Path) -> None:
+async def test_an_action_that_breaks_stays_to_be_done_and_the_next_is_tried(tmp_path: Path) -> None:
     slurm = Moody("n1", "n2")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as controller:
-            await controller.tell("n1")
-            await controller.tell("n2")
-            await until(lambda: len(slurm.said) == 2)  # both were tried
-            await until(lambda: controller.all_actions(lambda a: "ZeroDivisionError" in a.detail))
-            assert {a.status for a in (await controller.actions()).values()} == {"pending"}
-
-    run(main)
+    async with running(tmp_path, slurm) as controller:
+        await controller.tell("n1")
+        await controller.tell("n2")
+        await until(lambda: len(slurm.said) == 2)  # both were tried
+        await until(lambda: controller.all_actions(lambda a: "ZeroDivisionError" in a.detail))
+        assert {a.status for a in (await controller.actions()).values()} == {"pending"}
 
 
-def test_nothing_is_done_before_the_first_look_at_the_scheduler(tmp_path: Path) -> None:
+async def test_nothing_is_done_before_the_first_look_at_the_scheduler(tmp_path: Path) -> None:
     class Late(FakeSlurm):
         async def nodes(self) -> Mapping[str, NodeView]:
             await may_be_read.wait()
@@ -280,29 +253,23 @@ def test_nothing_is_done_before_the_first_look_at_the_scheduler(tmp_path: Path) 
     slurm = Late("n1", "n2")
     may_be_read = asyncio.Event()
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as controller:
-            await controller.tell("n1")
-            await until(lambda: controller.status("n1") == "asked")
-            slurm.reserved = (ReservationView("fix", ("n1",), maintenance=True),)
-            may_be_read.set()
-            await until(lambda: controller.all_actions(lambda a: a.status == "cancelled"))
-
-    run(main)
+    async with running(tmp_path, slurm) as controller:
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "asked")
+        slurm.reserved = (ReservationView("fix", ("n1",), maintenance=True),)
+        may_be_read.set()
+        await until(lambda: controller.all_actions(lambda a: a.status == "cancelled"))
     assert slurm.said == []
 
 
-def test_a_topology_that_cannot_be_read_keeps_no_node_from_being_drained(tmp_path: Path) -> None:
+async def test_a_topology_that_cannot_be_read_keeps_no_node_from_being_drained(tmp_path: Path) -> None:
     class Nonsense(FakeSlurm):
         async def topology(self) -> Mapping[str, tuple[str, ...]]:
             raise SchedulerUnavailable("scontrol show topology: expected SwitchName=")
 
     slurm = Nonsense("n1", "n2")
 
-    async def main() -> None:
-        async with running(tmp_path, slurm) as controller:
-            await controller.tell("n1")
-            await until(lambda: controller.status("n1") == "done")
-
-    run(main)
+    async with running(tmp_path, slurm) as controller:
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "done")
     assert len(slurm.said) == 1

@@ -192,7 +192,7 @@ def replay_of(connection: Connection) -> replay.Outcome:
     return replay.run(inputs.history(connection, datetime(2020, 1, 1, tzinfo=UTC)))
 
 
-def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_path: Path) -> None:
+async def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_path: Path) -> None:
     """Also through a reboot, after which the events of the boot before would no longer count, and a changed policy.
 
     And at every commit, for the controller may be killed after any.
@@ -200,31 +200,28 @@ def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_
     slurm = FakeSlurm("n1", "n2", "n3")
     slurm.place("11", "n1")
 
-    async def main() -> None:
-        store = WatchedStore(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
-        await store.open()
-        reconciler = Reconciler(
-            store, slurm, replace(RULES, drain_limits=DrainLimits(100, 100, 100, 100, 100)), tick_s=0.02, scan_s=0.05
-        )
-        task = asyncio.create_task(reconciler.run())
-        await tell(store, reconciler, "n1", "b1", 1)
-        await until(lambda: "undone" not in open_drains(reconciler, 1))
-        await tell(store, reconciler, "n1", "b2", 1, "AGENT_STARTED")
-        reconciler.set_policy(Policy(drain_limits=DrainLimits(50, 100, 100, 100, 100)))
-        await tell(store, reconciler, "n2", "b1", 1)
-        await until(lambda: "undone" not in open_drains(reconciler, 2))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        # The step that was on its way to the disk when the brain ended is stored all the same: before this one.
-        done, again = await store.write(lambda c: (decided(c), replay_of(c)))
-        assert sorted((state_store.to_us(d.at), d.action.id) for d in again.actions) == done
-        assert len(again.of(ActionKind.DRAIN)) == 2
-        assert again.state == await store.read(state_store.load)
-        assert store.apart == []
-        assert store.looked > 5
-        await store.close()
-
-    asyncio.run(asyncio.wait_for(main(), 100))
+    store = WatchedStore(open_database(f"sqlite:///{tmp_path}/h.sqlite"))
+    await store.open()
+    reconciler = Reconciler(
+        store, slurm, replace(RULES, drain_limits=DrainLimits(100, 100, 100, 100, 100)), tick_s=0.02, scan_s=0.05
+    )
+    task = asyncio.create_task(reconciler.run())
+    await tell(store, reconciler, "n1", "b1", 1)
+    await until(lambda: "undone" not in open_drains(reconciler, 1))
+    await tell(store, reconciler, "n1", "b2", 1, "AGENT_STARTED")
+    reconciler.set_policy(Policy(drain_limits=DrainLimits(50, 100, 100, 100, 100)))
+    await tell(store, reconciler, "n2", "b1", 1)
+    await until(lambda: "undone" not in open_drains(reconciler, 2))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    # The step that was on its way to the disk when the brain ended is stored all the same: before this one.
+    done, again = await store.write(lambda c: (decided(c), replay_of(c)))
+    assert sorted((state_store.to_us(d.at), d.action.id) for d in again.actions) == done
+    assert len(again.of(ActionKind.DRAIN)) == 2
+    assert again.state == await store.read(state_store.load)
+    assert store.apart == []
+    assert store.looked > 5
+    await store.close()
 
 
 def decided(connection: Connection) -> list[tuple[int, str]]:

@@ -42,17 +42,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_a_hello_that_cannot_be_served_is_refused_with_the_reason(tmp_path: Path, why: str) -> None:
-    async def main() -> None:
-        message, code, reason = REFUSED[why]
-        async with serving(tmp_path) as (server, _, target), agent(target) as stream:
-            await stream.send(message)
-            status = await stream.status()
-            assert status[0] == code
-            assert reason in status[1]
-            assert not server.connected()
-
-    run(main)
+async def test_a_hello_that_cannot_be_served_is_refused_with_the_reason(tmp_path: Path, why: str) -> None:
+    message, code, reason = REFUSED[why]
+    async with serving(tmp_path) as (server, _, target), agent(target) as stream:
+        await stream.send(message)
+        status = await stream.status()
+        assert status[0] == code
+        assert reason in status[1]
+        assert not server.connected()
 
 
 @pytest.mark.parametrize("version", ["0.3.9", "0.4.0", "0.5.0.dev1+g123"])
@@ -72,66 +69,51 @@ REFUSED_LATER = {
 
 
 @pytest.mark.parametrize("what", REFUSED_LATER)
-def test_a_message_that_makes_no_sense_ends_the_stream_and_stores_nothing(tmp_path: Path, what: str) -> None:
-    async def main() -> None:
-        limits = AdmissionSettings(max_events_per_batch=10)
-        async with serving(tmp_path, admission=limits) as (_, store, target), agent(target) as stream:
-            await stream.hello("n1")
-            await stream.send(REFUSED_LATER[what])
-            assert (await stream.status())[0] == grpc.StatusCode.INVALID_ARGUMENT
-            assert await stored(store) == []
-
-    run(main)
+async def test_a_message_that_makes_no_sense_ends_the_stream_and_stores_nothing(tmp_path: Path, what: str) -> None:
+    limits = AdmissionSettings(max_events_per_batch=10)
+    async with serving(tmp_path, admission=limits) as (_, store, target), agent(target) as stream:
+        await stream.hello("n1")
+        await stream.send(REFUSED_LATER[what])
+        assert (await stream.status())[0] == grpc.StatusCode.INVALID_ARGUMENT
+        assert await stored(store) == []
 
 
-def test_a_message_over_the_size_limit_ends_only_its_own_stream(tmp_path: Path) -> None:
-    async def main() -> None:
-        limits = AdmissionSettings(max_message_bytes=4096)
-        async with serving(tmp_path, admission=limits) as (_, _, to), agent(to) as large, agent(to) as small:
-            await large.hello("n1")
-            await small.hello("n2")
-            await large.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, component="x" * 8192)])))
-            assert (await large.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
-            await small.send(batch(1))
-            assert acked(await small.next()) == [(BOOT, 1, 1)]
-
-    run(main)
+async def test_a_message_over_the_size_limit_ends_only_its_own_stream(tmp_path: Path) -> None:
+    limits = AdmissionSettings(max_message_bytes=4096)
+    async with serving(tmp_path, admission=limits) as (_, _, to), agent(to) as large, agent(to) as small:
+        await large.hello("n1")
+        await small.hello("n2")
+        await large.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, component="x" * 8192)])))
+        assert (await large.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        await small.send(batch(1))
+        assert acked(await small.next()) == [(BOOT, 1, 1)]
 
 
-def test_who_connects_and_says_nothing_is_sent_away(tmp_path: Path) -> None:
-    async def main() -> None:
-        limits = AdmissionSettings(hello_within_s=0.05)
-        async with serving(tmp_path, admission=limits) as (_, _, target), agent(target) as stream:
-            assert (await stream.status())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
-
-    run(main)
+async def test_who_connects_and_says_nothing_is_sent_away(tmp_path: Path) -> None:
+    limits = AdmissionSettings(hello_within_s=0.05)
+    async with serving(tmp_path, admission=limits) as (_, _, target), agent(target) as stream:
+        assert (await stream.status())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def test_more_agents_than_allowed_are_refused_but_a_known_node_may_come_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        limits = AdmissionSettings(max_agents=1)
-        async with (
-            serving(tmp_path, admission=limits) as (_, _, target),
-            agent(target) as first,
-            agent(target) as second,
-            agent(target) as again,
-        ):
-            await first.hello("n1")
-            await second.send(hello("n2"))
-            assert (await second.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
-            await again.hello("n1")
-
-    run(main)
+async def test_more_agents_than_allowed_are_refused_but_a_known_node_may_come_back(tmp_path: Path) -> None:
+    limits = AdmissionSettings(max_agents=1)
+    async with (
+        serving(tmp_path, admission=limits) as (_, _, target),
+        agent(target) as first,
+        agent(target) as second,
+        agent(target) as again,
+    ):
+        await first.hello("n1")
+        await second.send(hello("n2"))
+        assert (await second.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        await again.hello("n1")
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7443", "[::]:7443", "10.0.0.1:7443", "controller.example.org:7443"])
-def test_plaintext_beyond_this_machine_is_refused(tmp_path: Path, listen: str) -> None:
-    async def main() -> None:
-        with pytest.raises(ConfigError, match="without proof of identity"):
-            async with serving(tmp_path, listen):
-                pass
-
-    run(main)
+async def test_plaintext_beyond_this_machine_is_refused(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(ConfigError, match="without proof of identity"):
+        async with serving(tmp_path, listen):
+            pass
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:7443", "127.8.9.1:0", "[::1]:7443", "localhost:7443", "unix:/run/x"])

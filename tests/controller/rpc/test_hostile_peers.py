@@ -125,17 +125,14 @@ def _opened(folder: Path) -> Site:
 
 
 @pytest.mark.parametrize("what", HANDSHAKES)
-def test_who_does_not_complete_the_handshake_is_logged_with_peer_and_reason(controller: Guarded, what: str) -> None:
-    async def main() -> None:
-        attack, reason = HANDSHAKES[what]
-        async with witness(controller) as good:
-            began_s = time.monotonic()
-            peer = await asyncio.to_thread(attack, controller)
-            assert time.monotonic() - began_s < LIMITS["handshake_within_s"] + 12  # in all less than the default
-            await good.is_served()
-            await asyncio.to_thread(controller.sent_away, reason, peer)
-
-    run(main)
+async def test_who_does_not_complete_the_handshake_is_logged_with_reason(controller: Guarded, what: str) -> None:
+    attack, reason = HANDSHAKES[what]
+    async with witness(controller) as good:
+        began_s = time.monotonic()
+        peer = await asyncio.to_thread(attack, controller)
+        assert time.monotonic() - began_s < LIMITS["handshake_within_s"] + 12  # in all less than the default
+        await good.is_served()
+        await asyncio.to_thread(controller.sent_away, reason, peer)
 
 
 @asynccontextmanager
@@ -161,34 +158,28 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("what", STREAMS)
-def test_who_breaks_the_protocol_is_logged_with_peer_and_reason(controller: Guarded, what: str) -> None:
-    async def main() -> None:
-        messages, reason = STREAMS[what]
-        async with witness(controller) as good, bad_agent(controller) as stream:
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await stream.send(*messages)
-            assert (await stream.status())[0].name == reason.partition(":")[0]
-            await good.is_served()
-            known = await asyncio.to_thread(controller.sent_away, reason)
-            assert f"{known[-1]['code']}: {known[-1]['reason']}".startswith(reason)
-            assert known[-1]["peer"].startswith("ipv4:127.0.0.1:")
-
-    run(main)
+async def test_who_breaks_the_protocol_is_logged_with_peer_and_reason(controller: Guarded, what: str) -> None:
+    messages, reason = STREAMS[what]
+    async with witness(controller) as good, bad_agent(controller) as stream:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await stream.send(*messages)
+        assert (await stream.status())[0].name == reason.partition(":")[0]
+        await good.is_served()
+        known = await asyncio.to_thread(controller.sent_away, reason)
+        assert f"{known[-1]['code']}: {known[-1]['reason']}".startswith(reason)
+        assert known[-1]["peer"].startswith("ipv4:127.0.0.1:")
 
 
-def test_a_message_that_not_even_core_takes_breaks_its_own_stream_off(controller: Guarded) -> None:
-    async def main() -> None:
-        before = len(controller.said("stream broken off"))
-        async with witness(controller) as good, bad_agent(controller) as stream:
-            await stream.send(hello("bad"))
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await stream.send(large(17 << 20))
-            assert (await stream.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
-            await good.is_served()
-            broken = await asyncio.to_thread(controller.broke_off, before + 1)
-            assert "a message over 16777216 bytes" in broken[before]["by"]
-
-    run(main)
+async def test_a_message_that_not_even_core_takes_breaks_its_own_stream_off(controller: Guarded) -> None:
+    before = len(controller.said("stream broken off"))
+    async with witness(controller) as good, bad_agent(controller) as stream:
+        await stream.send(hello("bad"))
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await stream.send(large(17 << 20))
+        assert (await stream.status())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        await good.is_served()
+        broken = await asyncio.to_thread(controller.broke_off, before + 1)
+        assert "a message over 16777216 bytes" in broken[before]["by"]
 
 
 def node_socket(controller: Guarded) -> ssl.SSLSocket:
@@ -211,7 +202,7 @@ RAW = {
 
 
 @pytest.mark.parametrize("what", RAW)
-def test_who_has_a_certificate_and_speaks_no_proper_http2_is_cut_off(controller: Guarded, what: str) -> None:
+async def test_who_has_a_certificate_and_speaks_no_proper_http2_is_cut_off(controller: Guarded, what: str) -> None:
     def attack() -> None:
         with node_socket(controller) as connection:
             with contextlib.suppress(OSError):
@@ -219,29 +210,25 @@ def test_who_has_a_certificate_and_speaks_no_proper_http2_is_cut_off(controller:
                     connection.sendall(component)
             assert is_closed(connection)
 
-    async def main() -> None:
-        async with witness(controller) as good:
-            await asyncio.to_thread(attack)
+    async with witness(controller) as good:
+        await asyncio.to_thread(attack)
+        await good.is_served()
+
+
+async def test_more_connections_than_allowed_are_closed_and_silent_ones_make_room(
+    controller: Guarded,
+) -> None:
+    async with witness(controller) as good:
+        many = [plain_socket(controller.target) for _ in range(int(LIMITS["max_connections"]) + 20)]
+        try:
             await good.is_served()
-
-    run(main)
-
-
-def test_more_connections_than_allowed_are_closed_and_those_that_are_silent_make_room(controller: Guarded) -> None:
-    async def main() -> None:
-        async with witness(controller) as good:
-            many = [plain_socket(controller.target) for _ in range(int(LIMITS["max_connections"]) + 20)]
-            try:
-                await good.is_served()
-                assert await asyncio.to_thread(lambda: all(is_closed(c) for c in many))
-            finally:
-                for connection in many:
-                    connection.close()
-            await good.is_served()
-        async with witness(controller, "late") as late:
-            await late.is_served()
-
-    run(main)
+            assert await asyncio.to_thread(lambda: all(is_closed(c) for c in many))
+        finally:
+            for connection in many:
+                connection.close()
+        await good.is_served()
+    async with witness(controller, "late") as late:
+        await late.is_served()
 
 
 def test_neither_keys_nor_certificates_are_in_the_log(controller: Guarded) -> None:

@@ -75,100 +75,85 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), 100))
 
 
-def test_the_socket_is_its_owners_alone_and_is_gone_after_the_end(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with fleet(tmp_path) as there:
-            assert stat.S_IMODE(there.socket.stat().st_mode) == 0o600
-        assert not there.socket.exists()
-
-    run(main)
+async def test_the_socket_is_its_owners_alone_and_is_gone_after_the_end(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as there:
+        assert stat.S_IMODE(there.socket.stat().st_mode) == 0o600
+    assert not there.socket.exists()
 
 
-def test_a_repaired_node_is_brought_back_and_one_that_is_not_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with fleet(tmp_path) as there, agent(there.target) as stream:
-            await stream.hello("n1")
-            await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, fault="gpu_off_bus")])))
-            await there.until(lambda: (n := there.reconciler.state.nodes.get("n1")) and n.state is NodeState.DRAINED)
-            refused = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))
-            assert (refused.done, refused.message) == (False, "undrain n1 refused to olga: still there: gpu_off_bus")
-            cleared = event(2, fault="gpu_off_bus", kind=pb.EVENT_KIND_CLEARED)
-            await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[cleared])))
-            await there.until(lambda: not there.reconciler.state.nodes["n1"].open_findings)
-            assert (await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))).done
-            await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
-            nobody = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n9"))
-            assert "no agent of this name" in nobody.message
-            assert [(row[0], row[1], row[2], row[4]) for row in await there.log()] == [
-                ("olga", "undrain", "n1", 0),
-                ("olga", "undrain", "n1", 1),
-                ("olga", "undrain", "n9", 0),
-            ]
-
-    run(main)
+async def test_a_repaired_node_is_brought_back_and_one_that_is_not_is_refused(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as there, agent(there.target) as stream:
+        await stream.hello("n1")
+        await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, fault="gpu_off_bus")])))
+        await there.until(lambda: (n := there.reconciler.state.nodes.get("n1")) and n.state is NodeState.DRAINED)
+        refused = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))
+        assert (refused.done, refused.message) == (False, "undrain n1 refused to olga: still there: gpu_off_bus")
+        cleared = event(2, fault="gpu_off_bus", kind=pb.EVENT_KIND_CLEARED)
+        await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[cleared])))
+        await there.until(lambda: not there.reconciler.state.nodes["n1"].open_findings)
+        assert (await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))).done
+        await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
+        nobody = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n9"))
+        assert "no agent of this name" in nobody.message
+        assert [(row[0], row[1], row[2], row[4]) for row in await there.log()] == [
+            ("olga", "undrain", "n1", 0),
+            ("olga", "undrain", "n1", 1),
+            ("olga", "undrain", "n9", 0),
+        ]
 
 
-def test_the_agent_is_told_and_its_answer_comes_back(tmp_path: Path) -> None:
+async def test_the_agent_is_told_and_its_answer_comes_back(tmp_path: Path) -> None:
     async def answer(stream: Any) -> pb.Command:
         command: pb.Command = (await stream.next()).command
         result = pb.CommandResult(id=command.id, done=True, message="cleared")
         await stream.send(pb.AgentMessage(result=result))
         return command
 
-    async def main() -> None:
-        async with fleet(tmp_path) as there, agent(there.target) as stream:
-            await stream.hello("n1")
-            asked = asyncio.ensure_future(there.ctl("clear", "n1", "gpu_xid", "GPU-1", "gpu_off_bus"))
-            command = await answer(stream)
-            assert (command.clear.component, command.clear.fault) == ("GPU-1", "gpu_off_bus")
-            assert command.clear.actor
-            assert await asked == 0
-            asked = asyncio.ensure_future(there.ctl("run-checks", "n1", "gpu_lost"))
-            assert list((await answer(stream)).run.checks) == ["gpu_lost"]
-            assert await asked == 0
-            assert await there.ctl("run-checks", "n2") == 1
-            *_, last = await there.log()
-            assert last[1:] == ("run-checks", "n2", "", 0, "n2: its agent is not connected")
-
-    run(main)
+    async with fleet(tmp_path) as there, agent(there.target) as stream:
+        await stream.hello("n1")
+        asked = asyncio.ensure_future(there.ctl("clear", "n1", "gpu_xid", "GPU-1", "gpu_off_bus"))
+        command = await answer(stream)
+        assert (command.clear.component, command.clear.fault) == ("GPU-1", "gpu_off_bus")
+        assert command.clear.actor
+        assert await asked == 0
+        asked = asyncio.ensure_future(there.ctl("run-checks", "n1", "gpu_lost"))
+        assert list((await answer(stream)).run.checks) == ["gpu_lost"]
+        assert await asked == 0
+        assert await there.ctl("run-checks", "n2") == 1
+        *_, last = await there.log()
+        assert last[1:] == ("run-checks", "n2", "", 0, "n2: its agent is not connected")
 
 
-def test_maintenance_and_the_breaker_go_through_the_same_door(
+async def test_maintenance_and_the_breaker_go_through_the_same_door(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def main() -> None:
-        async with fleet(tmp_path) as there, agent(there.target) as stream:
-            await stream.hello("n1")
-            await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, severity=pb.SEVERITY_INFO)])))
-            await there.until(lambda: "n1" in there.reconciler.state.nodes)
-            assert await there.ctl("maintenance", "n1", "on") == 78
-            assert await there.ctl("maintenance", "n1", "on", "--reason", "new fan") == 0
-            fact = there.reconciler.state.nodes["n1"].maintenance
-            assert fact is not None
-            assert (fact.reason, fact.source) == ("new fan", "operator")
-            kept = await there.store.read(lambda c: c.execute(select(schema.maintenance)).one())
-            assert (kept.node, kept.until_us, kept.reason) == ("n1", None, "new fan")
-            assert await there.ctl("maintenance", "n1", "off") == 0
-            kept = await there.store.read(lambda c: c.execute(select(schema.maintenance)).one())
-            assert kept.until_us > kept.since_us
-            assert await there.ctl("breaker", "close") == 78
-            assert await there.ctl("breaker", "close", "--reason", "all is well") == 1
-
-    run(main)
+    async with fleet(tmp_path) as there, agent(there.target) as stream:
+        await stream.hello("n1")
+        await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, severity=pb.SEVERITY_INFO)])))
+        await there.until(lambda: "n1" in there.reconciler.state.nodes)
+        assert await there.ctl("maintenance", "n1", "on") == 78
+        assert await there.ctl("maintenance", "n1", "on", "--reason", "new fan") == 0
+        fact = there.reconciler.state.nodes["n1"].maintenance
+        assert fact is not None
+        assert (fact.reason, fact.source) == ("new fan", "operator")
+        kept = await there.store.read(lambda c: c.execute(select(schema.maintenance)).one())
+        assert (kept.node, kept.until_us, kept.reason) == ("n1", None, "new fan")
+        assert await there.ctl("maintenance", "n1", "off") == 0
+        kept = await there.store.read(lambda c: c.execute(select(schema.maintenance)).one())
+        assert kept.until_us > kept.since_us
+        assert await there.ctl("breaker", "close") == 78
+        assert await there.ctl("breaker", "close", "--reason", "all is well") == 1
     assert "the breaker is not open" in capsys.readouterr().err
 
 
-def test_who_may_not_is_sent_away_and_nothing_is_done(tmp_path: Path) -> None:
+async def test_who_may_not_is_sent_away_and_nothing_is_done(tmp_path: Path) -> None:
     async def nobody(context: Any, actor: pb.Actor) -> str:
         raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{actor.name} is no operator")
 
-    async def main() -> None:
-        async with fleet(tmp_path, require=nobody) as there:
-            with pytest.raises(ConnectionError, match="olga is no operator"):
-                await there.ask("CloseBreaker", pb.CloseBreakerRequest(actor=OLGA, reason="x"))
-            assert await there.log() == []
-
-    run(main)
+    async with fleet(tmp_path, require=nobody) as there:
+        with pytest.raises(ConnectionError, match="olga is no operator"):
+            await there.ask("CloseBreaker", pb.CloseBreakerRequest(actor=OLGA, reason="x"))
+        assert await there.log() == []
 
 
 def test_where_no_controller_runs_the_answer_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,17 +164,14 @@ def test_where_no_controller_runs_the_answer_is_unknown(tmp_path: Path, capsys: 
     assert all("does a controller run here" in line for line in said)
 
 
-def test_a_file_in_the_sockets_place_is_not_replaced(tmp_path: Path) -> None:
+async def test_a_file_in_the_sockets_place_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / operator.SOCKET).write_text("mine")
 
-    async def main() -> None:
-        async with serving(tmp_path) as (server, store, _):
-            reconciler = Reconciler(store, FakeSlurm(), ROOMY)
-            listener = OperatorListener(tmp_path, OperatorService(reconciler, server.command, store))
-            with pytest.raises(ConfigError, match="is no socket"):
-                await listener.start()
-
-    run(main)
+    async with serving(tmp_path) as (server, store, _):
+        reconciler = Reconciler(store, FakeSlurm(), ROOMY)
+        listener = OperatorListener(tmp_path, OperatorService(reconciler, server.command, store))
+        with pytest.raises(ConfigError, match="is no socket"):
+            await listener.start()
     assert (tmp_path / operator.SOCKET).read_text() == "mine"
 
 

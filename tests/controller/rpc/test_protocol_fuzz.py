@@ -172,14 +172,11 @@ def test_any_hello_is_taken_or_refused(controller: Controller, first: pb.Hello) 
 
 @settings(FUZZ, max_examples=30)
 @given(messages(pb.WatchRequest).map(lambda r: r.SerializeToString()) | st.binary(max_size=100))
-def test_any_watch_request_is_answered_or_refused(controller: Controller, request: bytes) -> None:
-    async def main() -> None:
-        async with channel(controller.target) as opened:
-            call = opened.unary_stream(WATCH)(request, timeout=0.5)  # one that follows ends by this
-            code, why = await ended(call)
-            assert code not in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE), (code, why)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+async def test_any_watch_request_is_answered_or_refused(controller: Controller, request: bytes) -> None:
+    async with channel(controller.target) as opened:
+        call = opened.unary_stream(WATCH)(request, timeout=0.5)  # one that follows ends by this
+        code, why = await ended(call)
+        assert code not in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE), (code, why)
     controller.is_well()
 
 
@@ -195,14 +192,11 @@ def test_a_watch_for_more_than_a_database_can_be_asked_is_refused() -> None:
 
 
 @pytest.mark.parametrize("method", ["RunChecks", "Undrain", "SetMaintenance", "CloseBreaker", "ClearFault"])
-def test_orders_are_not_taken_where_nobody_proves_who_he_is(controller: Controller, method: str) -> None:
-    async def main() -> None:
-        async with channel(controller.target) as opened:
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await opened.unary_unary(f"/nodetriage.v1.Operator/{method}")(b"")
-            assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
-
-    asyncio.run(main())
+async def test_orders_are_not_taken_where_nobody_proves_who_he_is(controller: Controller, method: str) -> None:
+    async with channel(controller.target) as opened:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await opened.unary_unary(f"/nodetriage.v1.Operator/{method}")(b"")
+        assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def check_rows(controller: Controller, sound: Callable[[tuple[Any, ...]], bool]) -> None:

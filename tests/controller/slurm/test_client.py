@@ -250,23 +250,20 @@ def test_a_flood_of_output_is_cut_off(programs: Callable[..., Slurm], monkeypatc
         asyncio.run(programs("cat /dev/zero").nodes())
 
 
-def test_what_is_asked_of_slurm(
+async def test_what_is_asked_of_slurm(
     programs: Callable[..., Slurm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SINFO_FORMAT", "%all")
     said = tmp_path / "said"
     slurm = programs(f'printf "%s|" "${{0##*/}}" "$@" "$TZ" "$LC_ALL" "$SINFO_FORMAT" >> {said}; echo >> {said}')
 
-    async def all_verbs() -> None:
-        await slurm.nodes()
-        await slurm.jobs_on("n1")
-        await slurm.drain(["n1", "n2"], "nodetriage: f p [incident 1]")
-        await slurm.undrain("n1")
-        await slurm.requeue("3_1", hold=False)
-        await slurm.requeue("4", hold=True)
-        await slurm.release("4")
-
-    asyncio.run(all_verbs())
+    await slurm.nodes()
+    await slurm.jobs_on("n1")
+    await slurm.drain(["n1", "n2"], "nodetriage: f p [incident 1]")
+    await slurm.undrain("n1")
+    await slurm.requeue("3_1", hold=False)
+    await slurm.requeue("4", hold=True)
+    await slurm.release("4")
     assert said.read_text().split("\n")[:-1] == [  # splitlines would split at the separators too
         f"sinfo|-h|-a|-N|-O|{NODE_FORMAT}|UTC|C||",
         f"squeue|-h|-a|-r|-w|n1|-O|{JOB_FORMAT}|UTC|C||",

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from opened_store import BOOT, event, opened, run
+from opened_store import BOOT, event, opened
 
 from nodetriage.controller.store import history
 from nodetriage.controller.store.database import NoDatabase, open_database
@@ -29,140 +29,110 @@ async def keys(store: Store) -> list[tuple[str, str, int]]:
     return [(s.node, s.event.boot_id, s.event.seq) for s in found]
 
 
-def test_an_event_sent_twice_is_answered_twice_and_stored_once(database_url: str) -> None:
-    async def main() -> None:
-        async with opened(database_url, "n1") as store:
-            first = await store.record("n1", [event(1), event(2)], received_us=5)
-            again = await store.record("n1", [event(2), event(1), event(3)], received_us=6)
-            assert first == [SeqRange(BOOT, 1, 2)]
-            assert again == [SeqRange(BOOT, 1, 3)]
-            assert await keys(store) == [("n1", BOOT, 1), ("n1", BOOT, 2), ("n1", BOOT, 3)]
-
-    run(main)
+async def test_an_event_sent_twice_is_answered_twice_and_stored_once(database_url: str) -> None:
+    async with opened(database_url, "n1") as store:
+        first = await store.record("n1", [event(1), event(2)], received_us=5)
+        again = await store.record("n1", [event(2), event(1), event(3)], received_us=6)
+        assert first == [SeqRange(BOOT, 1, 2)]
+        assert again == [SeqRange(BOOT, 1, 3)]
+        assert await keys(store) == [("n1", BOOT, 1), ("n1", BOOT, 2), ("n1", BOOT, 3)]
 
 
-def test_the_whole_message_comes_back_with_fields_that_have_no_column(database_url: str) -> None:
-    async def main() -> None:
-        sent = event(1, occurrences=7, at_boot_us=42)
-        sent.evidence["rate_gbps"].real = 99.5
-        sent.component = "odd \x00 part"  # a NUL has no place in PostgreSQL's text
-        async with opened(database_url, "n1") as store:
-            await store.record("n1", [sent], received_us=5)
-            [stored] = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
-            assert stored.event == sent
-            assert stored.received_us == 5
-
-    run(main)
+async def test_the_whole_message_comes_back_with_fields_that_have_no_column(database_url: str) -> None:
+    sent = event(1, occurrences=7, at_boot_us=42)
+    sent.evidence["rate_gbps"].real = 99.5
+    sent.component = "odd \x00 part"  # a NUL has no place in PostgreSQL's text
+    async with opened(database_url, "n1") as store:
+        await store.record("n1", [sent], received_us=5)
+        [stored] = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
+        assert stored.event == sent
+        assert stored.received_us == 5
 
 
-def test_missing_numbers_show_as_several_ranges(database_url: str) -> None:
-    async def main() -> None:
-        async with opened(database_url, "n1", "n2") as store:
-            await store.record("n1", [event(seq) for seq in (1, 2, 3, 7, 8, 11)], received_us=5)
-            await store.record("n1", [event(4, boot="other")], received_us=5)
-            await store.record("n2", [event(4)], received_us=5)
-            stored = await store.record_hello(Hello("n1", BOOT, "0.1.0", "h100"), at_us=9)
-            assert stored == [SeqRange(BOOT, 1, 3), SeqRange(BOOT, 7, 8), SeqRange(BOOT, 11, 11)]
-
-    run(main)
+async def test_missing_numbers_show_as_several_ranges(database_url: str) -> None:
+    async with opened(database_url, "n1", "n2") as store:
+        await store.record("n1", [event(seq) for seq in (1, 2, 3, 7, 8, 11)], received_us=5)
+        await store.record("n1", [event(4, boot="other")], received_us=5)
+        await store.record("n2", [event(4)], received_us=5)
+        stored = await store.record_hello(Hello("n1", BOOT, "0.1.0", "h100"), at_us=9)
+        assert stored == [SeqRange(BOOT, 1, 3), SeqRange(BOOT, 7, 8), SeqRange(BOOT, 11, 11)]
 
 
-def test_callers_that_wait_together_share_a_commit(sqlite_url: str) -> None:
-    async def main() -> None:
-        names = [f"n{i}" for i in range(100)]
-        async with opened(sqlite_url, *names) as store:
-            seen: list[int] = []
-            store.on_events(seen.append)
-            await asyncio.gather(*(store.record(name, [event(1), event(2)], received_us=5) for name in names))
-            assert len(await keys(store)) == 200
-            assert seen[-1] == store.newest_id
-            assert len(seen) < 50  # commits; one each would be 100
-
-    run(main)
+async def test_callers_that_wait_together_share_a_commit(sqlite_url: str) -> None:
+    names = [f"n{i}" for i in range(100)]
+    async with opened(sqlite_url, *names) as store:
+        seen: list[int] = []
+        store.on_events(seen.append)
+        await asyncio.gather(*(store.record(name, [event(1), event(2)], received_us=5) for name in names))
+        assert len(await keys(store)) == 200
+        assert seen[-1] == store.newest_id
+        assert len(seen) < 50  # commits; one each would be 100
 
 
-def test_only_the_caller_with_bad_rows_is_refused(database_url: str) -> None:
-    async def main() -> None:
-        async with opened(database_url, "n1") as store:
-            answers = await asyncio.gather(
-                store.record("n1", [event(1)], received_us=5),
-                store.record("never said hello", [event(1)], received_us=5),
-                store.record("n1", [event(2)], received_us=5),
-                return_exceptions=True,
-            )
-            assert [type(answer) for answer in answers] == [list, StoreError, list]
-            assert await keys(store) == [("n1", BOOT, 1), ("n1", BOOT, 2)]
-
-    run(main)
+async def test_only_the_caller_with_bad_rows_is_refused(database_url: str) -> None:
+    async with opened(database_url, "n1") as store:
+        answers = await asyncio.gather(
+            store.record("n1", [event(1)], received_us=5),
+            store.record("never said hello", [event(1)], received_us=5),
+            store.record("n1", [event(2)], received_us=5),
+            return_exceptions=True,
+        )
+        assert [type(answer) for answer in answers] == [list, StoreError, list]
+        assert await keys(store) == [("n1", BOOT, 1), ("n1", BOOT, 2)]
 
 
-def test_a_write_that_raises_changes_nothing_and_the_next_one_works(database_url: str) -> None:
+async def test_a_write_that_raises_changes_nothing_and_the_next_one_works(database_url: str) -> None:
     def fails(connection: Any) -> None:
         connection.exec_driver_sql("DELETE FROM events")
         raise RuntimeError("half way")
 
-    async def main() -> None:
-        async with opened(database_url, "n1") as store:
-            await store.record("n1", [event(1)], received_us=5)
-            with pytest.raises(RuntimeError, match="half way"):
-                await store.write(fails)
-            assert len(await keys(store)) == 1
-            await store.write(lambda c: c.exec_driver_sql("DELETE FROM events"))
-            assert await keys(store) == []
-            # A cursor is never given twice, even so.
-            last = store.newest_id
-            await store.record("n1", [event(2)], received_us=5)
-            [stored] = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
-            assert stored.cursor > last
-
-    run(main)
+    async with opened(database_url, "n1") as store:
+        await store.record("n1", [event(1)], received_us=5)
+        with pytest.raises(RuntimeError, match="half way"):
+            await store.write(fails)
+        assert len(await keys(store)) == 1
+        await store.write(lambda c: c.exec_driver_sql("DELETE FROM events"))
+        assert await keys(store) == []
+        # A cursor is never given twice, even so.
+        last = store.newest_id
+        await store.record("n1", [event(2)], received_us=5)
+        [stored] = await store.read(lambda c: history.events_after(c, EventFilter(), 10))
+        assert stored.cursor > last
 
 
-def test_a_full_database_is_an_error_to_the_caller_and_not_the_end_of_the_writer(sqlite_url: str) -> None:
-    async def main() -> None:
-        async with opened(sqlite_url, "n1") as store:
-            await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
-            big = [event(seq, component="x" * 5000) for seq in range(1, 200)]
-            with pytest.raises(StoreError, match="full"):
-                await store.record("n1", big, received_us=5)
-            await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
-            assert await store.record("n1", big, received_us=5) == [SeqRange(BOOT, 1, 199)]
-
-    run(main)
+async def test_a_full_database_is_an_error_to_the_caller_and_not_the_end_of_the_writer(sqlite_url: str) -> None:
+    async with opened(sqlite_url, "n1") as store:
+        await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
+        big = [event(seq, component="x" * 5000) for seq in range(1, 200)]
+        with pytest.raises(StoreError, match="full"):
+            await store.record("n1", big, received_us=5)
+        await store.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
+        assert await store.record("n1", big, received_us=5) == [SeqRange(BOOT, 1, 199)]
 
 
-def test_no_more_callers_than_allowed_wait_in_the_queue(sqlite_url: str) -> None:
-    async def main() -> None:
-        async with opened(sqlite_url, "n1", max_waiting=2) as store:
-            await asyncio.gather(*(store.record("n1", [event(seq)], received_us=5) for seq in range(1, 30)))
-            assert len(await keys(store)) == 29
-
-    run(main)
+async def test_no_more_callers_than_allowed_wait_in_the_queue(sqlite_url: str) -> None:
+    async with opened(sqlite_url, "n1", max_waiting=2) as store:
+        await asyncio.gather(*(store.record("n1", [event(seq)], received_us=5) for seq in range(1, 30)))
+        assert len(await keys(store)) == 29
 
 
-def test_an_urgent_caller_waits_for_no_other(sqlite_url: str) -> None:
-    async def main() -> None:
-        names = [f"n{i}" for i in range(40)]
-        async with opened(sqlite_url, *names, "urgent", max_waiting=4, max_group_rows=50) as store:
-            batch = [event(seq) for seq in range(1, 51)]
-            others = [asyncio.ensure_future(store.record(name, batch, received_us=5)) for name in names]
-            await asyncio.sleep(0)
-            await store.record("urgent", [event(1)], received_us=5, urgent=True)
-            assert sum(task.done() for task in others) < len(others) // 2
-            await asyncio.gather(*others)
-            assert len(await keys(store)) == 40 * 50 + 1
-
-    run(main)
+async def test_an_urgent_caller_waits_for_no_other(sqlite_url: str) -> None:
+    names = [f"n{i}" for i in range(40)]
+    async with opened(sqlite_url, *names, "urgent", max_waiting=4, max_group_rows=50) as store:
+        batch = [event(seq) for seq in range(1, 51)]
+        others = [asyncio.ensure_future(store.record(name, batch, received_us=5)) for name in names]
+        await asyncio.sleep(0)
+        await store.record("urgent", [event(1)], received_us=5, urgent=True)
+        assert sum(task.done() for task in others) < len(others) // 2
+        await asyncio.gather(*others)
+        assert len(await keys(store)) == 40 * 50 + 1
 
 
-def test_waiting_beyond_a_cursor_ends_with_the_next_event(sqlite_url: str) -> None:
-    async def main() -> None:
-        async with opened(sqlite_url, "n1") as store:
-            waiting = asyncio.ensure_future(store.beyond(0))
-            await store.record("n1", [event(1)], received_us=5)
-            assert await waiting == store.newest_id > 0
-
-    run(main)
+async def test_waiting_beyond_a_cursor_ends_with_the_next_event(sqlite_url: str) -> None:
+    async with opened(sqlite_url, "n1") as store:
+        waiting = asyncio.ensure_future(store.beyond(0))
+        await store.record("n1", [event(1)], received_us=5)
+        assert await waiting == store.newest_id > 0
 
 
 def test_reading_where_no_controller_ever_ran_says_so(tmp_path: Path) -> None:
@@ -170,17 +140,14 @@ def test_reading_where_no_controller_ever_ran_says_so(tmp_path: Path) -> None:
         open_database(f"sqlite:///{tmp_path / 'nothing.sqlite'}", read_only=True)
 
 
-def test_a_reader_cannot_write(sqlite_url: str) -> None:
-    async def main() -> None:
-        async with opened(sqlite_url, "n1"):
-            engine = open_database(sqlite_url, read_only=True)
-            with engine.connect() as connection:
-                assert len(history.all_nodes(connection)) == 1
-                with pytest.raises(Exception, match="readonly"):
-                    connection.exec_driver_sql("DELETE FROM nodes")
-            engine.dispose()
-
-    run(main)
+async def test_a_reader_cannot_write(sqlite_url: str) -> None:
+    async with opened(sqlite_url, "n1"):
+        engine = open_database(sqlite_url, read_only=True)
+        with engine.connect() as connection:
+            assert len(history.all_nodes(connection)) == 1
+            with pytest.raises(Exception, match="readonly"):
+                connection.exec_driver_sql("DELETE FROM nodes")
+        engine.dispose()
 
 
 Batch = tuple[str, list[int]]
@@ -191,19 +158,16 @@ batches = st.lists(
 
 @given(sent=batches, group=st.integers(1, 6))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_interleaving_of_batches_and_repeats_stores_each_event_once(
+async def test_any_interleaving_of_batches_and_repeats_stores_each_event_once(
     tmp_path: Path, sent: Sequence[Batch], group: int
 ) -> None:
     url = f"sqlite:///{tmp_path / os.urandom(8).hex()}"
 
-    async def main() -> None:
-        async with opened(url, "n1", "n2", max_group_rows=group, max_waiting=4) as store:
-            answers = await asyncio.gather(*(store.record(n, [event(s) for s in seqs], 5) for n, seqs in sent))
-            assert sorted(await keys(store)) == sorted({(n, BOOT, s) for n, seqs in sent for s in seqs})
-            for (_, seqs), ranges in zip(sent, answers, strict=True):
-                assert {s for r in ranges for s in range(r.first, r.last + 1)} == set(seqs)
-
-    run(main)
+    async with opened(url, "n1", "n2", max_group_rows=group, max_waiting=4) as store:
+        answers = await asyncio.gather(*(store.record(n, [event(s) for s in seqs], 5) for n, seqs in sent))
+        assert sorted(await keys(store)) == sorted({(n, BOOT, s) for n, seqs in sent for s in seqs})
+        for (_, seqs), ranges in zip(sent, answers, strict=True):
+            assert {s for r in ranges for s in range(r.first, r.last + 1)} == set(seqs)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 20))))
