@@ -1,25 +1,22 @@
 """What a check is, and what it may see and say. Imports nothing of ours from outside this package."""
 
-from nodetriage.checks.model.check import (
+from nodetriage.checks.model.check import Check, latest
+from nodetriage.checks.model.finding import Finding, Outcome, Scalar
+from nodetriage.checks.model.host import (
     NVIDIA,
-    Check,
     ClockState,
-    Finding,
     FsSpace,
     Gpu,
     Host,
     KernelRecord,
     NvLink,
     NvmlFailure,
-    Outcome,
     PciDevice,
     Program,
     RowRemap,
-    Scalar,
-    Severity,
     Unavailable,
-    latest,
 )
+from nodetriage.checks.model.severity import Severity
 
 __all__ = [
     "NVIDIA",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
 
-from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError, decode, load_toml
+from nodetriage.checks.model.severity import Severity
 
 Domain = Literal["user", "system", "hardware"]
 
