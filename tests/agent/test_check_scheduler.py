@@ -3,8 +3,8 @@
 import pytest
 
 from nodetriage.agent.check_scheduler import CONFIRM_S, RETRY_S, until_again_s
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.core.verdict import CheckVerdict, Verdict, advance
-from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.registry import ALL
 

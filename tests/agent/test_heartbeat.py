@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.core.verdict import CheckVerdict, Verdict
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.heartbeat import NEVER_MS, Heartbeats
 from nodetriage.agent.machine.port_bytes import PortBytes
 from nodetriage.agent.traffic import Traffic
 from nodetriage.agent.workers.pool import WorkerPool
-from nodetriage.agent.workers.run import Result
 from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.model import Outcome
 from nodetriage.v1 import health_pb2 as pb

@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC, PortBytes, read
 from nodetriage.agent.traffic import Traffic
 from nodetriage.agent.workers.pool import WorkerPool
-from nodetriage.agent.workers.run import Result
 from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.model import Outcome
 

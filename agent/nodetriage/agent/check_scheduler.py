@@ -8,11 +8,12 @@ from typing import Any, Protocol
 import msgspec
 
 from nodetriage.agent.core import grace, quarantine, verdict
-from nodetriage.agent.core.aligned_timer import AlignedTimer, woken_or_due
+from nodetriage.agent.core.aligned_timer import AlignedTimer
 from nodetriage.agent.core.record_queue import RecordQueue
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.core.verdict import Change, CheckVerdict, Verdict
+from nodetriage.agent.waiting import woken_or_due
 from nodetriage.agent.workers.pool import WorkerPool
-from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Check, Outcome
 from nodetriage.service.crashpoint import passing
 
@@ -55,7 +56,7 @@ class CheckScheduler:
         self._wakes: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsaved: set[str] = set()
-        self._cadence = timer or AlignedTimer()
+        self._timer = timer or AlignedTimer()
 
     @property
     def checks(self) -> Mapping[str, Check[Any, Any]]:
@@ -172,7 +173,8 @@ class CheckScheduler:
             started_s = time.monotonic()
             await self.run(name)
             behind = self._inbox is not None and self._inbox.waiting(name)
-            wait_s = until_again_s(self.verdict.checks[name], self._cadence.until_next_s(check.every_s), behind)
+            due_s = self._timer.until_next_s(check.every_s, time.monotonic())
+            wait_s = until_again_s(self.verdict.checks[name], due_s, behind)
             if wake.is_set():
                 await asyncio.sleep(max(0.0, min(RESTART_S, check.every_s) - (time.monotonic() - started_s)))
 

@@ -17,7 +17,6 @@ from nodetriage.agent import heartbeat, instance_lock, requests
 from nodetriage.agent.check_scheduler import CheckScheduler
 from nodetriage.agent.control_socket import ControlSocket
 from nodetriage.agent.core import self_check, verdict
-from nodetriage.agent.core.aligned_timer import AlignedTimer
 from nodetriage.agent.core.record_queue import Position, RecordQueue
 from nodetriage.agent.core.verdict import Change, Kind, Verdict
 from nodetriage.agent.delivery import event
@@ -31,6 +30,7 @@ from nodetriage.agent.settings.config import AgentSettings
 from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.slurm import hooks
 from nodetriage.agent.traffic import Traffic
+from nodetriage.agent.waiting import node_timer
 from nodetriage.agent.watchers import KernelLogWatcher, Watchers
 from nodetriage.agent.workers import memory, worker
 from nodetriage.agent.workers.pool import WorkerPool, setup_from
@@ -84,7 +84,7 @@ class Daemon:
         self._boot_id = boot_id()
         self._log = structlog.get_logger()
         self._notify = Notify()
-        self._cadence = AlignedTimer()
+        self._timer = node_timer()
         self._stopping = asyncio.Event()
         self._reload = asyncio.Event()
         agent = settings.agent
@@ -101,9 +101,9 @@ class Daemon:
             heartbeat_s=agent.heartbeat_s,
             command=self._command,
             identify=identify,
-            timer=self._cadence,
+            timer=self._timer,
         )
-        self._traffic = Traffic(self._workers.run, self._cadence)
+        self._traffic = Traffic(self._workers.run, self._timer)
         self._pulse = heartbeat.Heartbeats(self._spool, self._workers, self._traffic, self._boot_id)
         self._status = ControlSocket(agent.socket, self._answer)
         self._inbox: RecordQueue | None = None
@@ -153,7 +153,7 @@ class Daemon:
         kept = {name: memory for name, memory in memories.items() if memory is not None}
         grace_s = self._settings.agent.boot_grace_s if self._settings.agent.root == Path("/") else 0.0
         return CheckScheduler(
-            checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s, self._cadence
+            checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s, self._timer
         )
 
     def _restored(self, key: str, kind: type[Any]) -> Any:
@@ -214,7 +214,7 @@ class Daemon:
                 self._log.info("looked", runs=self._rounds.runs - runs, status=status)
                 self._notify.status(status)
                 told_s, runs = now_s, self._rounds.runs
-            await asyncio.sleep(self._cadence.until_next_s(tick_s))
+            await asyncio.sleep(self._timer.until_next_s(tick_s, time.monotonic()))
 
     def _judge_self(self) -> None:
         source = self._kernel_log

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from nodetriage.agent.core.aligned_timer import AlignedTimer
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.port_bytes import TRAFFIC, Policy, PortBytes
-from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Check
 
 EVERY_S = 60.0
@@ -26,7 +26,7 @@ class Traffic:
         timer: AlignedTimer | None = None,
     ) -> None:
         self._ask = ask
-        self._cadence = timer or AlignedTimer()
+        self._timer = timer or AlignedTimer()
         self._ports: tuple[PortBytes, ...] = ()
         self._read_s = 0.0
         self._is_new = False
@@ -35,7 +35,9 @@ class Traffic:
         """Reads, from time to time, until cancelled."""
         while True:
             self.heard(await self._ask(TRAFFIC), time.monotonic())
-            await asyncio.sleep(self._cadence.until_next_s(EVERY_S if self._ports else NO_PORTS_EVERY_S))
+            await asyncio.sleep(
+                self._timer.until_next_s(EVERY_S if self._ports else NO_PORTS_EVERY_S, time.monotonic())
+            )
 
     def heard(self, result: Result, now_s: float) -> None:
         """A run that failed tells nothing: what a port is ill with, the checks of ports say."""

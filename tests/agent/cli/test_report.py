@@ -3,7 +3,7 @@
 import pytest
 
 from nodetriage.agent.cli.report import as_json, as_text, exit_code, in_brief
-from nodetriage.agent.workers.run import Result
+from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 
 OK, SKIPPED = Result("a", Outcome.OK), Result("b", Outcome.SKIPPED, why="no GPU")

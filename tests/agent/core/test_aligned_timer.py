@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from nodetriage.agent.core.aligned_timer import PHASE_S, AlignedTimer
+from nodetriage.agent.waiting import node_timer
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.37, 0.999])
@@ -20,5 +21,5 @@ def test_intervals_that_divide_each_other_fall_together(phase: float, now_s: flo
 
 
 def test_nodes_are_spread() -> None:
-    moments = sorted(AlignedTimer().until_next_s(PHASE_S, 0.0) for _ in range(1000))
+    moments = sorted(node_timer().until_next_s(PHASE_S, 0.0) for _ in range(1000))
     assert max(b - a for a, b in itertools.pairwise(moments)) < PHASE_S / 20

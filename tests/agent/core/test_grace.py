@@ -3,7 +3,7 @@
 import pytest
 
 from nodetriage.agent.core.grace import STARTING, spared
-from nodetriage.agent.workers.run import Result
+from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
 

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.core.verdict import Change, Kind, Verdict, advance, clear, forget_checks, resumed
-from nodetriage.agent.workers.run import Result
 from nodetriage.checks.model import Check, Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.settings.config import AgentSettings
-from nodetriage.agent.workers.run import Result, run
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, KernelRecord, Outcome
 
 CATALOGUE = "nodetriage.agent.installed_checks:CHECKS"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nodetriage.agent.core.result import Result
     from nodetriage.agent.settings.config import AgentSettings
-    from nodetriage.agent.workers.run import Result
 
 NOT_WELL = 2
 

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from nodetriage.agent.workers.run import Result
+from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
 

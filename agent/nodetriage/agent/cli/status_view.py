@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodetriage.agent.cli import report
-from nodetriage.agent.workers.run import Result
+from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 
 AGENT = "agent"  # under this name the agent reports on itself

@@ -5,7 +5,7 @@ An eight-GPU node can take half a minute and more to bring up its driver, persis
 
 import dataclasses
 
-from nodetriage.agent.workers.run import Result
+from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Outcome
 
 # What a node shows while its GPUs are being started, and also when they are broken.

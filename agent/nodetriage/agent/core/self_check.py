@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nodetriage.agent.workers.run import Result
+from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Check, Finding, Host, Outcome, Scalar, latest
 from nodetriage.checks.model.faults import faults
 

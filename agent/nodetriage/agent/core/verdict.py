@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodetriage.agent.workers.run import Result
+from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Check, Finding, Outcome, Scalar, Severity
 from nodetriage.checks.model.faults import Fault, faults
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from nodetriage.agent.core.aligned_timer import AlignedTimer, woken_or_due
+from nodetriage.agent.core.aligned_timer import AlignedTimer
 from nodetriage.agent.delivery.connection import Connection, Ended, Identity, Refused, anonymous, connect
 from nodetriage.agent.delivery.event import numbered
 from nodetriage.agent.delivery.spool import SETTLE_S, SeqRange, Spool, Stored
+from nodetriage.agent.waiting import woken_or_due
 from nodetriage.v1 import health_pb2 as pb
 
 BATCH_EVENTS = 100  # of the backlog one batch waits for its ack; a live event waits for none
@@ -54,7 +55,7 @@ class Stream:
         back_off_s: tuple[float, float] = BACK_OFF_S,
         timer: AlignedTimer | None = None,
     ) -> None:
-        self._cadence = timer or AlignedTimer()
+        self._timer = timer or AlignedTimer()
         self.state = "no controller is set" if not addresses else "not connected yet"
         self.connected = False
         self._addresses = addresses
@@ -151,7 +152,7 @@ class Stream:
             if time.monotonic() >= due_s:
                 going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat(whole)))
                 whole = False
-                due_s = time.monotonic() + self._cadence.until_next_s(every_s)
+                due_s = time.monotonic() + self._timer.until_next_s(every_s, time.monotonic())
             session.check_acks()
             if message := session.next():
                 going_on = await session.line.write(message)

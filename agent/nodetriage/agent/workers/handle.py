@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.workers import hang
 from nodetriage.agent.workers.process import ForkServer, StartFailed, WorkerProcess
-from nodetriage.agent.workers.run import Result
 from nodetriage.agent.workers.worker import Reply, Request, Setup
 from nodetriage.checks.model import Check, KernelRecord, Outcome
 

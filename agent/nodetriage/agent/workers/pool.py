@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.settings.config import AgentSettings
 from nodetriage.agent.workers.handle import KILL_LIMIT_S, Abandoned, Records, WorkerHandle, within
 from nodetriage.agent.workers.process import ForkServer
-from nodetriage.agent.workers.run import Result
 from nodetriage.agent.workers.worker import Setup
 from nodetriage.checks.model import Check
 

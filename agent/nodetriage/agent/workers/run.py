@@ -1,30 +1,10 @@
 """One run of one check: read, judge, and what became of it. The same for a worker and for the command line."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from nodetriage.checks.model import Check, Finding, Host, Outcome, Unavailable
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one run gave. `memory` is for the next run's judge; `why` explains any outcome but ok and findings.
-
-    `cleared` are (part, fault) pairs that are over; the verdict applies them before `findings`. `excluded` are parts
-    that were not looked at, though the run as a whole was: nothing that is held against them is cleared, and a run
-    that found nothing elsewhere is `skipped`, not `ok`. `ran`: False where there was no worker to run it.
-    """
-
-    check: str
-    outcome: Outcome
-    findings: tuple[Finding, ...] = ()
-    cleared: tuple[tuple[str, str], ...] = ()
-    why: str = ""
-    memory: Any = None
-    took_ms: float = 0.0
-    excluded: tuple[str, ...] = ()
-    ran: bool = True
+from nodetriage.agent.core.result import Result
+from nodetriage.checks.model import Check, Host, Outcome, Unavailable
 
 
 def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:

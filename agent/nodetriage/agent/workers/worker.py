@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
+from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC
 from nodetriage.agent.workers import memory
-from nodetriage.agent.workers.run import Result, run
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest
 from nodetriage.checks.model.settings import replace_from
 
