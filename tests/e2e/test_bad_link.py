@@ -37,10 +37,10 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 def arrived(machines: Machines) -> list[tuple[int, str]]:
-    """(number, part) of each fault, in the order in which they reached the controller's disk."""
+    """(number, component) of each fault, in the order in which they reached the controller's disk."""
     file = f"file:{machines.folder}/c/history.sqlite?mode=ro"
     with contextlib.closing(sqlite3.connect(file, uri=True, timeout=90)) as database:
-        query = "SELECT seq, part FROM events WHERE check_name = 'gpu_xid' AND kind = 1 ORDER BY id"
+        query = "SELECT seq, component FROM events WHERE check_name = 'gpu_xid' AND kind = 1 ORDER BY id"
         return database.execute(query).fetchall()
 
 

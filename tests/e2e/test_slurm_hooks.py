@@ -144,7 +144,7 @@ def test_a_grave_fault_refuses_the_job_and_slurms_log_says_why(
     wait_until(lambda: refused(hooked, job), LIMIT_S, "the job is held again")
     hooked.wait_flags("n1", "DRAIN")
     assert hooked.node("n1")["Reason"].startswith("Prolog error")
-    said = "nodetriage: gpu_off_bus 0000:3a:00.0 (high, gpu_xid): a GPU has fallen off the PCIe bus"
+    said = "nodetriage: gpu_off_bus 0000:3a:00.0 (critical, gpu_xid): a GPU has fallen off the PCIe bus"
     wait_until(lambda: said in slurmd_log(hooked), LIMIT_S, "slurmd's log says why")
     wait_said(agent, '"check": "prolog", "outcome": "findings"')
 
@@ -198,7 +198,7 @@ def test_a_disk_that_hangs_lets_the_first_job_in_within_its_deadline_and_refuses
     wait_until(lambda: agent.check("fs_mounts")["outcome"] == "hung", LIMIT_S, "the hang is a finding")
     second = hooked.submit("-w", "n1")
     wait_until(lambda: refused(hooked, second), LIMIT_S, "the second job is held again")
-    said = f"nodetriage: mount_hung {mount.point} (high, fs_mounts)"
+    said = f"nodetriage: mount_hung {mount.point} (critical, fs_mounts)"
     wait_until(lambda: said in slurmd_log(hooked), LIMIT_S, "slurmd's log says why")
 
 

@@ -40,7 +40,7 @@ class Figures:
 
 
 class Judge:
-    """`true` is what is really wrong: (node, part) -> fault, of nodes' own high and low faults."""
+    """`true` is what is really wrong: (node, component) -> fault, of nodes' own critical and major faults."""
 
     def __init__(self, figures: Figures, slurm: WatchfulSlurm) -> None:
         self.figures, self.slurm = figures, slurm

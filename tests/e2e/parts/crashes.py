@@ -182,7 +182,7 @@ class Crashes:
         )
 
     def _raised(self) -> list[tuple[str, str]]:
-        rows = self._fleet.history("SELECT node, part FROM events WHERE kind = 1 AND check_name = 'gpu_xid'")
+        rows = self._fleet.history("SELECT node, component FROM events WHERE kind = 1 AND check_name = 'gpu_xid'")
         return [(node, component) for node, component in rows]
 
     def _drains(self) -> dict[str, int]:
