@@ -1,10 +1,13 @@
 """The project is laid out and packaged as docs/decisions/0001-layout.md says."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -14,6 +17,14 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOTS = ("agent", "analysis", "checks", "controller", "proto", "service")
+CODE = (*ROOTS, "bench", "packaging", "scripts", "systemd", "tests")
+DEVICES = ("bmc", "fabric", "gpu", "host", "pcie", "storage")
+MADE = re.compile(r"_pb2|/migrations/versions/")  # files that a generator wrote
+TOO_LONG = {  # to be shortened; nothing is added here
+    "agent/nodetriage/agent/daemon.py",
+    "agent/nodetriage/agent/cli/main.py: _parser",
+    "agent/nodetriage/agent/machine/commands.py: run",
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -44,6 +55,41 @@ def sources() -> set[str]:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOTS]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
     return {str(PurePosixPath(*PurePosixPath(p).parts[1:])) for p in listed if p and (ROOT / p).exists()}
+
+
+def product_code() -> Iterator[tuple[str, str]]:
+    """Path and text of every Python file of the product that a person wrote."""
+    for root in ROOTS:
+        for path in sorted((ROOT / root).rglob("*.py")):
+            if not MADE.search(name := path.relative_to(ROOT).as_posix()):
+                yield name, path.read_text()
+
+
+def functions(text: str) -> Iterator[tuple[str, int]]:
+    """Name and number of lines of every function, with its nested ones."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_no_folder_of_code_holds_more_than_twenty_files() -> None:
+    sources = [p for root in CODE for p in (ROOT / root).rglob("*") if p.suffix in (".py", ".toml", ".sh", ".c")]
+    count = Counter(p.parent.relative_to(ROOT).as_posix() for p in sources if "hosts" not in p.parts)
+
+    assert {folder: files for folder, files in count.items() if files > 20} == {}
+
+
+def test_no_file_is_longer_than_300_lines_and_no_check_than_120() -> None:
+    lengths = {name: len(text.splitlines()) for name, text in product_code()}
+    limits = {name: 120 if PurePosixPath(name).parent.name in DEVICES else 300 for name in lengths}
+
+    assert {name: length for name, length in lengths.items() if length > limits[name]}.keys() <= TOO_LONG
+
+
+def test_no_function_is_longer_than_40_lines() -> None:
+    found = {f"{name}: {function}": lines for name, text in product_code() for function, lines in functions(text)}
+
+    assert {function: lines for function, lines in found.items() if lines > 40}.keys() <= TOO_LONG
 
 
 def test_no_root_claims_the_namespace_for_itself() -> None:

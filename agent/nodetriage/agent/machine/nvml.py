@@ -1,7 +1,7 @@
-"""The only importer of pynvml: NVML's handles and error codes to frozen Gpu records.
+"""NVML's handles and error codes to frozen Gpu records.
 
 Source: the NVML API reference. What the driver does not support is None or absent, never zero; an answer that says the
-GPU is sick is kept as a value. What is asked is a table: gpu_facts.py.
+GPU is sick is kept as a value. nvml_facts.py is the table of what is asked, nvml_errors.py what each error means.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ from typing import Any
 
 import pynvml
 
+from nodetriage.agent.machine.nvml_errors import NOT_THERE, SICK, STALE, NvmlError, failed, not_asked
 from nodetriage.agent.machine.nvml_facts import (
     FIELD_VALUE,
     FIELDS,
@@ -24,41 +25,12 @@ from nodetriage.agent.machine.nvml_facts import (
     address,
     number,
 )
-from nodetriage.checks.model import Gpu, NvLink, NvmlFailure, RowRemap, Scalar, Unavailable
+from nodetriage.checks.model import Gpu, NvLink, RowRemap, Scalar, Unavailable
 
 Announce = Callable[[str], None]
 
 FRESH_S = 0.5  # checks that run one after the other share one look at the GPUs
 MOST_LINKS = 18  # NVLinks that a GPU can have (NVML_NVLINK_MAX_LINKS)
-
-# Answers that mean "this driver or board has no such thing".
-_NOT_THERE = frozenset(
-    {
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-        pynvml.NVML_ERROR_DEPRECATED,
-        pynvml.NVML_ERROR_NO_DATA,
-        pynvml.NVML_ERROR_NO_PERMISSION,  # says something of us, nothing of the GPU
-    }
-)
-_FAILURES = {
-    pynvml.NVML_ERROR_GPU_IS_LOST: NvmlFailure.LOST,
-    pynvml.NVML_ERROR_RESET_REQUIRED: NvmlFailure.RESET_REQUIRED,
-    pynvml.NVML_ERROR_UNKNOWN: NvmlFailure.UNKNOWN,
-    pynvml.NVML_ERROR_IN_USE: NvmlFailure.IN_USE,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NvmlFailure.DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: NvmlFailure.VERSION_MISMATCH,
-    pynvml.NVML_ERROR_TIMEOUT: NvmlFailure.TIMEOUT,
-}
-# Whatever the question: the GPU is not there for anybody.
-_SICK = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
-# The driver is gone, or was loaded anew under us.
-_STALE = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
-
-
-class NvmlError(Exception):
-    """NVML as a whole answers with an error that is no mere absence."""
 
 
 class Library:
@@ -89,7 +61,7 @@ class Library:
         try:
             gpus = self._look(apart, whole)
         except pynvml.NVMLError as error:
-            if error.value not in _STALE:
+            if error.value not in STALE:
                 raise NvmlError(f"NVML: {error}") from error
             gpus = self._look_again(apart, whole)
         self._last = _Look(self._clock(), apart, whole, gpus)
@@ -102,7 +74,7 @@ class Library:
             return self._look(apart, whole)
         except pynvml.NVMLError as error:
             self._forget()
-            if error.value in _STALE:
+            if error.value in STALE:
                 raise Unavailable(f"NVML: {error}") from error
             raise NvmlError(f"NVML: {error}") from error
 
@@ -138,13 +110,13 @@ class Library:
         call = "nvmlDeviceGetHandleByPciBusId"
         for gpu in itertools.starmap(Gpu, enumerate(on_bus)):
             if gpu.pci in apart:
-                yield _not_asked(gpu)
+                yield not_asked(gpu)
                 continue
             try:
                 yield self._named(gpu, self._ask(call, gpu, gpu.pci.encode()), whole)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # what NVML does not list, nobody gets
-                    yield _failed(gpu, call, error)
+                    yield failed(gpu, call, error)
 
     def _no_start(self, error: pynvml.NVMLError) -> tuple[Gpu, ...]:
         """What NVML's refusal to start says of each GPU on the bus; a library that does not fit the driver, mostly."""
@@ -152,20 +124,20 @@ class Library:
             raise Unavailable(f"NVML: {error}") from error
         if not (on_bus := self._bus()):
             raise error
-        return tuple(_failed(Gpu(index, pci), "nvmlInit", error) for index, pci in enumerate(on_bus))
+        return tuple(failed(Gpu(index, pci), "nvmlInit", error) for index, pci in enumerate(on_bus))
 
     def _gpu(self, index: int, known: Gpu | None, count: int, apart: frozenset[str], whole: bool) -> Gpu:
         gpu = known or Gpu(index, self._address(index, count))
         if gpu.pci in apart:
-            return _not_asked(gpu)
+            return not_asked(gpu)
         call = "nvmlDeviceGetHandleByIndex"
         try:
             handle = self._ask(call, gpu, index)
             call = "nvmlDeviceGetPciInfo"
             gpu = dataclasses.replace(gpu, pci=address(self._ask(call, gpu, handle).busId))
         except pynvml.NVMLError as error:
-            return _failed(gpu, call, error)
-        gpu = _not_asked(gpu) if gpu.pci in apart else self._named(gpu, handle, whole)
+            return failed(gpu, call, error)
+        gpu = not_asked(gpu) if gpu.pci in apart else self._named(gpu, handle, whole)
         if gpu.name or gpu.pci in apart:
             self._known[index] = Gpu(index, gpu.pci, gpu.uuid, gpu.name)
         return gpu
@@ -176,7 +148,7 @@ class Library:
             gpu = dataclasses.replace(gpu, uuid=str(self._ask(call, gpu, handle)))
             gpu = dataclasses.replace(gpu, name=str(self._ask(call := "nvmlDeviceGetName", gpu, handle)))
         except pynvml.NVMLError as error:
-            return _failed(gpu, call, error)
+            return failed(gpu, call, error)
         return self._facts(gpu, handle, whole)
 
     def _address(self, index: int, count: int) -> str:
@@ -204,7 +176,7 @@ class Library:
                 call = "nvmlDeviceGetNvLinkState"
                 gpu = dataclasses.replace(gpu, nvlinks=self._nvlinks(gpu, handle, facts))
         except pynvml.NVMLError as error:
-            gpu = _failed(gpu, call, error)  # a sick GPU is not asked further
+            gpu = failed(gpu, call, error)  # a sick GPU is not asked further
         pids = facts.pop("processes", None)
         processes = tuple(map(int, str(pids).split())) if pids is not None else None
         return dataclasses.replace(gpu, processes=processes, facts=facts, refused=self._refused)
@@ -266,7 +238,7 @@ class Library:
         for (fact, field), (_, _, _, _, kind, error, value) in zip(wanted, told, strict=False):
             if error == pynvml.NVML_SUCCESS:
                 found[fact] = number(kind, value)
-            elif error in _SICK:
+            elif error in SICK:
                 raise pynvml.NVMLError(error)
             elif error == pynvml.NVML_ERROR_NOT_SUPPORTED and isinstance(field, tuple):
                 self._unsupported.setdefault(gpu.name, set()).add(field[0])
@@ -281,9 +253,9 @@ class Library:
 
     def _no_answer(self, call: str, error: pynvml.NVMLError) -> None:
         """One call that fails on a GPU which answers others is told, and the others go on."""
-        if error.value in _SICK | _STALE:
+        if error.value in SICK | STALE:
             raise error
-        if error.value not in _NOT_THERE:
+        if error.value not in NOT_THERE:
             self._refused[call] = str(error)
 
     def _ask(self, call: str, gpu: Gpu, *arguments: Any) -> Any:
@@ -302,15 +274,3 @@ class _Look:
 
     def serves(self, apart: frozenset[str], whole: bool, now_s: float) -> bool:
         return self.apart == apart and (self.whole or not whole) and now_s - self.at_s < FRESH_S
-
-
-def _not_asked(gpu: Gpu) -> Gpu:
-    return dataclasses.replace(gpu, failure=NvmlFailure.NOT_ASKED, failure_text="not asked: in quarantine")
-
-
-def _failed(gpu: Gpu, call: str, error: pynvml.NVMLError) -> Gpu:
-    """Raises the error on where it is not about this GPU."""
-    if error.value in _STALE:
-        raise error
-    failure = _FAILURES.get(error.value, NvmlFailure.OTHER)
-    return dataclasses.replace(gpu, failure=failure, failure_text=f"{call}: {error}")

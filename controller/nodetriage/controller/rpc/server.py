@@ -8,11 +8,10 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_health.v1 import health_pb2 as health_protocol
 from grpc_reflection.v1alpha import reflection
@@ -31,6 +30,7 @@ from nodetriage.controller.rpc.admission import Bucket, Refused, admit_hello, ad
 from nodetriage.controller.rpc.gate import Gate
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.listener import channel_options, core_message_bytes
+from nodetriage.controller.rpc.messages import confirm, next_message, parse, read_briefly
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.rpc.watch import until, watch
@@ -46,11 +46,8 @@ log = structlog.get_logger(__name__)
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["NodeHealth"].full_name
 
-_FIRST_WORDS_S = 1.0  # of a client that is to be refused
 _LAST_WORDS_S = 5.0  # for an agent that does not read, before its stream is given up
 _CAUSE_S = 0.1  # core may say that reading is over before it says that the stream was broken off
-
-M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +151,7 @@ class NodeHealthServer:
             await asyncio.sleep(_CAUSE_S)
         except (Refused, StoreError) as error:
             if not entered:
-                await _listen_briefly(context)
+                await read_briefly(context)
             await self._refuse(context, error)
         except asyncio.CancelledError:
             limit = core_message_bytes(self._settings.admission)
@@ -165,7 +162,7 @@ class NodeHealthServer:
         try:
             async with self.gate.entered(context) as identity:
                 may_watch(identity)
-                admit_watch(request := _parse(health_pb2.WatchRequest, raw))
+                admit_watch(request := parse(health_pb2.WatchRequest, raw))
                 with self.gate.until_no_longer_good(identity) as ended:
                     async with contextlib.aclosing(until(ended, self._watched(request, context))) as found:
                         async for event in found:
@@ -180,7 +177,7 @@ class NodeHealthServer:
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {self._watchers} watchers")
         self._watchers += 1
         try:
-            await _let_in(context)
+            await confirm(context)
             async with contextlib.aclosing(watch(self._store, request)) as found:
                 async for event in found:
                     yield event
@@ -223,7 +220,7 @@ class NodeHealthServer:
         limits = self._settings.admission
         try:
             async with asyncio.timeout(limits.hello_within_s):
-                message = await self._next(context)
+                message = await next_message(context, self._settings.admission.max_message_bytes)
         except TimeoutError:
             raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {limits.hello_within_s:g} s") from None
         if message is None or message.WhichOneof("body") != "hello":
@@ -238,7 +235,7 @@ class NodeHealthServer:
         """Everything after the hello, until the agent closes its side."""
         ingest = Ingest(session.node, self._store, self._settings.admission, session.send, session.end)
         try:
-            while (message := await self._next(context)) is not None:
+            while (message := await next_message(context, self._settings.admission.max_message_bytes)) is not None:
                 now_s, now_us = time.monotonic(), _unix_us()
                 body = message.WhichOneof("body")
                 self.last_seen.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
@@ -263,14 +260,6 @@ class NodeHealthServer:
         )
         return health_pb2.ControllerMessage(welcome=welcome)
 
-    async def _next(self, context: Context) -> health_pb2.AgentMessage | None:
-        raw = await context.read()
-        if raw is grpc.aio.EOF:
-            return None
-        if len(raw) > (limit := self._settings.admission.max_message_bytes):
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {len(raw)} bytes; at most {limit}")
-        return _parse(health_pb2.AgentMessage, raw)
-
     async def _refuse(self, context: Context, error: Refused | StoreError) -> None:
         if isinstance(error, StoreError):
             error = Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}")
@@ -289,34 +278,6 @@ class NodeHealthServer:
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
             log.info("agent disconnected", node=session.node, peer=session.peer)
-
-
-async def _let_in(context: Context) -> None:
-    """Tells a follower that it was let in, before there is news.
-
-    Is done whole even if cancelled: core takes metadata once, and grpc.aio would send them again with the status.
-    """
-    sending = asyncio.ensure_future(context.send_initial_metadata(()))
-    try:
-        await asyncio.shield(sending)
-    finally:
-        await asyncio.wait([sending])
-
-
-async def _listen_briefly(context: Context) -> None:
-    """grpc.aio tells a client that is refused while it writes of an internal error, not of our reason."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_FIRST_WORDS_S):
-            await context.read()
-
-
-def _parse(kind: type[M], raw: bytes) -> M:
-    try:
-        return kind.FromString(raw)
-    except DecodeError:
-        raise Refused(
-            grpc.StatusCode.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.full_name}: {len(raw)} bytes"
-        ) from None
 
 
 def _unix_us() -> int:

@@ -1,0 +1,51 @@
+"""What each of NVML's error codes says: of the GPU, of the driver, or only that there is no such thing.
+
+Source: the NVML API reference, nvmlReturn_t.
+"""
+
+import dataclasses
+
+import pynvml
+
+from nodetriage.checks.model import Gpu, NvmlFailure
+
+# Answers that mean "this driver or board has no such thing".
+NOT_THERE = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+        pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_NO_PERMISSION,  # says something of us, nothing of the GPU
+    }
+)
+FAILURES = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: NvmlFailure.LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED: NvmlFailure.RESET_REQUIRED,
+    pynvml.NVML_ERROR_UNKNOWN: NvmlFailure.UNKNOWN,
+    pynvml.NVML_ERROR_IN_USE: NvmlFailure.IN_USE,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NvmlFailure.DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: NvmlFailure.VERSION_MISMATCH,
+    pynvml.NVML_ERROR_TIMEOUT: NvmlFailure.TIMEOUT,
+}
+# Whatever the question: the GPU is not there for anybody.
+SICK = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+# The driver is gone, or was loaded anew under us.
+STALE = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
+
+
+class NvmlError(Exception):
+    """NVML as a whole answers with an error that is no mere absence."""
+
+
+def not_asked(gpu: Gpu) -> Gpu:
+    return dataclasses.replace(gpu, failure=NvmlFailure.NOT_ASKED, failure_text="not asked: in quarantine")
+
+
+def failed(gpu: Gpu, call: str, error: pynvml.NVMLError) -> Gpu:
+    """Raises the error on where it is not about this GPU."""
+    if error.value in STALE:
+        raise error
+    failure = FAILURES.get(error.value, NvmlFailure.OTHER)
+    return dataclasses.replace(gpu, failure=failure, failure_text=f"{call}: {error}")

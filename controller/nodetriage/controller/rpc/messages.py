@@ -1,0 +1,54 @@
+"""One gRPC call's messages: bytes to protobuf within the limits, and what a call that waits or is refused needs."""
+
+import asyncio
+import contextlib
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from nodetriage.controller.auth.identity import Context
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.v1 import health_pb2
+
+FIRST_MESSAGE_S = 1.0  # how long the server waits for a message of a client that it refuses
+
+M = TypeVar("M", bound=Message)
+
+
+async def next_message(context: Context, max_bytes: int) -> health_pb2.AgentMessage | None:
+    """The agent's next message; None at the end of its stream. Raises Refused for one that is too long or malformed."""
+    raw = await context.read()
+    if raw is grpc.aio.EOF:
+        return None
+    if len(raw) > max_bytes:
+        raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {len(raw)} bytes; at most {max_bytes}")
+    return parse(health_pb2.AgentMessage, raw)
+
+
+def parse(kind: type[M], raw: bytes) -> M:
+    """Raises Refused where the bytes are no message of this kind."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        reason = f"not a {kind.DESCRIPTOR.full_name}: {len(raw)} bytes"
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, reason) from None
+
+
+async def confirm(context: Context) -> None:
+    """Sends the initial metadata, so that a watcher knows that it is admitted before the first event.
+
+    Completes even if cancelled: core takes metadata once, and grpc.aio would send them again with the status.
+    """
+    sending = asyncio.ensure_future(context.send_initial_metadata(()))
+    try:
+        await asyncio.shield(sending)
+    finally:
+        await asyncio.wait([sending])
+
+
+async def read_briefly(context: Context) -> None:
+    """Reads what a client that will be refused writes: else grpc.aio reports an internal error, not our reason."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_MESSAGE_S):
+            await context.read()
