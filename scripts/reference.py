@@ -22,7 +22,7 @@ from nodetriage.agent.settings import config as agent
 from nodetriage.checks.model.settings import as_toml
 from nodetriage.checks.registry import ALL
 from nodetriage.controller import config as controller
-from nodetriage.controller.policy import rules
+from nodetriage.controller.settings import rules
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -69,7 +69,7 @@ POLICY = """
 ## Policy
 
 `policy.toml`, beside `controller.toml` or where `policy.file` says: which fault costs what. Without one, the policy
-that comes with the package is in force (`controller/nodetriage/controller/policy/policy.toml`).
+that comes with the package is in force (`controller/nodetriage/controller/settings/policy.toml`).
 
 """
 COMMANDS = """\

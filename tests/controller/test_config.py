@@ -6,8 +6,8 @@ import pytest
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.config import load, needs_restart
-from nodetriage.controller.policy.rules import Mode
 from nodetriage.controller.scheduler import NoScheduler
+from nodetriage.controller.settings.rules import Mode
 from nodetriage.controller.slurm.client import Slurm
 from nodetriage.controller.store.database import open_database
 

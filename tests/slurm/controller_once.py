@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import brain_once
+import reconciler_once
 from slurm_cluster import SlurmCluster
 from sqlalchemy import Engine, Select, select
 
-from nodetriage.controller.policy.rules import Policy, load_policy
+from nodetriage.controller.settings.rules import Policy, load_policy
 from nodetriage.controller.store import schema
 from nodetriage.v1 import health_pb2 as pb
 
@@ -44,7 +44,7 @@ class Controller:
     def run(self) -> None:
         """Until nothing is left to do."""
         rules = load_policy(self._policy_file()) if self.policy else Policy()
-        asyncio.run(brain_once.run(str(self.path), rules, self.cluster.env))
+        asyncio.run(reconciler_once.run(str(self.path), rules, self.cluster.env))
 
     def run_process(self, die_at: str = "") -> int:
         """The same in a process of its own; returns how it ended: at the crash point `die_at` by SIGKILL."""
@@ -54,7 +54,7 @@ class Controller:
         return process.returncode
 
     def start_process(self, die_at: str = "") -> "subprocess.Popen[bytes]":
-        argv = [sys.executable, brain_once.__file__, str(self.path)]
+        argv = [sys.executable, reconciler_once.__file__, str(self.path)]
         if self.policy:
             argv.append(str(self._policy_file()))
         env = {**self.cluster.env, "NODETRIAGE_DIE_AT": die_at}

@@ -10,9 +10,9 @@ from nodetriage.checks.model.settings import ConfigError, load_toml, replace_fro
 from nodetriage.controller.auth.identity_settings import IdentitySettings
 from nodetriage.controller.auth.pki import PkiSettings
 from nodetriage.controller.metrics_settings import MetricsSettings
-from nodetriage.controller.policy.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
+from nodetriage.controller.settings.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.slurm import topology
 from nodetriage.controller.slurm.client import Slurm
 from nodetriage.controller.slurm.rest import RestSettings, Slurmrestd

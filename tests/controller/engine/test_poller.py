@@ -10,7 +10,7 @@ from fake_slurm import FakeSlurm
 from sqlalchemy import select
 
 from nodetriage.controller.engine.reconciler import Reconciler
-from nodetriage.controller.policy.rules import Mode, Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.store import history, schema, state_store
 from nodetriage.controller.store.database import open_database
 from nodetriage.controller.store.mappers import Hello

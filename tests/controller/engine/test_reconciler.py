@@ -13,9 +13,9 @@ from fake_slurm import FakeSlurm
 from sqlalchemy import select
 
 from nodetriage.controller.engine.reconciler import Reconciler
-from nodetriage.controller.policy.rules import DrainLimits, Mode, Policy, Rule
 from nodetriage.controller.policy.state import DrainStatus, NodeState, OperatorCommand
 from nodetriage.controller.scheduler import NodeView, NoScheduler, ReservationView, Scheduler, SchedulerUnavailable
+from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy, Rule
 from nodetriage.controller.store import schema, state_store
 from nodetriage.controller.store.database import open_database
 from nodetriage.controller.store.mappers import Hello

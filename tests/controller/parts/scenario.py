@@ -43,7 +43,6 @@ from nodetriage.checks.model.settings import replace_from
 from nodetriage.controller.engine import actions
 from nodetriage.controller.policy import drain_limits, liveness, transition
 from nodetriage.controller.policy.preconditions import Then, recheck
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
@@ -58,6 +57,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import ReservationView, SchedulerError
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema, state_store
 
 KINDS = {

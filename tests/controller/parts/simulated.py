@@ -15,7 +15,6 @@ from nodetriage.controller.engine import actions
 from nodetriage.controller.policy import transition
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -29,6 +28,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import SchedulerError
+from nodetriage.controller.settings.rules import Policy
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 FAULTS = (

@@ -21,7 +21,6 @@ from nodetriage.controller.policy import common_mode, transition
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.reason import parse_reason
 from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
-from nodetriage.controller.policy.rules import Policy, Response, Rule
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -36,6 +35,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import SchedulerError
+from nodetriage.controller.settings.rules import Policy, Response, Rule
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 HOUR = 3600.0

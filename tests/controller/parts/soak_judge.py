@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from soak_parts import WatchfulSlurm
 
 from nodetriage.controller.policy import common_mode
-from nodetriage.controller.policy.limits import DrainLimits
 from nodetriage.controller.policy.reason import parse_reason
 from nodetriage.controller.policy.state import Action, FleetState, NodeState
+from nodetriage.controller.settings.limits import DrainLimits
 
 OWN_HIGH = ("gpu_off_bus", "gpu_ecc_uncontained", "gpu_gsp_timeout", "pcie_fatal", "nvswitch_fatal", "gpu_init_failed")
 OWN_LOW = ("gpu_remap_pending", "gpu_nvlink_down")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import drain_limits
-from nodetriage.controller.policy.rules import DrainLimits, Policy
 from nodetriage.controller.policy.state import DrainFact, DrainStatus, FleetState, NodeFacts, NodeState, Step
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.rules import DrainLimits, Policy
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NO_LIMIT = DrainLimits(1000, 1000, 100, 1000, 100)

@@ -11,8 +11,6 @@ from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.engine.poller import merged
 from nodetriage.controller.policy import liveness, transition
-from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, DrainLimits, Lemons
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     ActionKind,
     ContactChanged,
@@ -27,6 +25,8 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import NodeView, ReservationView
+from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.slurm import topology
 from nodetriage.controller.store import schema, state_store
 

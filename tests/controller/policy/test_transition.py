@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.policy import common_mode, transition, unit_of_work
-from nodetriage.controller.policy.limits import BreakerLimits, CommonMode
-from nodetriage.controller.policy.rules import DrainLimits, Mode, Policy, Response, Rule, load_policy, shipped_policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -34,6 +32,8 @@ from nodetriage.controller.policy.state import (
     Transition,
 )
 from nodetriage.controller.scheduler import JobView, NodeView
+from nodetriage.controller.settings.limits import BreakerLimits, CommonMode
+from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy, Response, Rule, load_policy, shipped_policy
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NODES = ("n1", "n2", "n3", "n4")

@@ -14,7 +14,6 @@ from nodetriage.checks.model import Severity
 from nodetriage.controller.cli.main import main
 from nodetriage.controller.engine.inputs import events_after
 from nodetriage.controller.policy import transition
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
@@ -25,6 +24,7 @@ from nodetriage.controller.policy.state import (
     OperatorCommand,
 )
 from nodetriage.controller.scheduler import JobView
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import mappers, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.controller.store.incidents import GAP, Symptom, device_names, group, on_path_s, primary

@@ -9,7 +9,6 @@ from sqlalchemy import Engine, select
 from nodetriage.checks.model import Severity
 from nodetriage.controller.engine import inputs
 from nodetriage.controller.policy import transition
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -23,6 +22,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import JobView, NodeView
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.v1 import health_pb2 as pb

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nodetriage.controller.cli.options import add_options, ago_us, connection, print_json
 
 if TYPE_CHECKING:
-    from nodetriage.controller.policy.rules import Policy
+    from nodetriage.controller.settings.rules import Policy
 
 
 def add(verbs: Any) -> None:
@@ -40,7 +40,7 @@ def add(verbs: Any) -> None:
 
 
 def _policy(arguments: argparse.Namespace) -> int:
-    from nodetriage.controller.policy.rules import load_policy
+    from nodetriage.controller.settings.rules import load_policy
 
     if arguments.what == "explain":
         return _explain(arguments)
@@ -53,7 +53,7 @@ def _policy(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from nodetriage.checks.model import Severity
-    from nodetriage.controller.policy import explain
+    from nodetriage.controller.settings import explain
 
     partitions, profile = tuple(arguments.partition), arguments.profile
     if arguments.node:
@@ -70,7 +70,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _in_force(arguments: argparse.Namespace) -> "Policy":
     """The file that is named, else the controller's, else the shipped one. Raises ConfigError."""
     from nodetriage.controller import config
-    from nodetriage.controller.policy.rules import load_policy, shipped_policy
+    from nodetriage.controller.settings.rules import load_policy, shipped_policy
 
     if arguments.policy:
         return load_policy(arguments.policy)
@@ -112,7 +112,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import render
     from nodetriage.controller.engine import inputs
     from nodetriage.controller.policy import replay
-    from nodetriage.controller.policy.rules import load_policy
+    from nodetriage.controller.settings.rules import load_policy
     from nodetriage.controller.store import state_store
     from nodetriage.controller.store.database import NoDatabase
 

@@ -10,9 +10,9 @@ import structlog
 
 from nodetriage.controller.engine import actions
 from nodetriage.controller.policy.preconditions import Then, recheck
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import ActionDone, Event, FleetState, SchedulerFailed, Tick
 from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import state_store
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.crashpoint import passing

@@ -15,7 +15,6 @@ from sqlalchemy import Connection, select
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.policy.replay import Entry, History, PolicyLoaded, ReplayInput
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     ActionDone,
     ContactChanged,
@@ -29,6 +28,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import NodeView, ReservationView
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.state_store import from_us, to_us
 from nodetriage.v1 import health_pb2

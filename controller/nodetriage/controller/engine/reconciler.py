@@ -18,7 +18,6 @@ from nodetriage.controller.engine import inputs
 from nodetriage.controller.engine.executor import RETRY_FIRST_S, Executor
 from nodetriage.controller.engine.poller import Places, Poller
 from nodetriage.controller.policy import transition
-from nodetriage.controller.policy.rules import Mode, Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -33,6 +32,7 @@ from nodetriage.controller.policy.state import (
     Transition,
 )
 from nodetriage.controller.scheduler import Scheduler
+from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.store import state_store
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.crashpoint import passing

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.fleet_state import BreakerFacts
-from nodetriage.controller.policy.limits import BreakerLimits
 from nodetriage.controller.policy.state import FleetState, OperatorCommand
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.limits import BreakerLimits
 
 
 def count_failing(work: UnitOfWork, limits: BreakerLimits) -> None:

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.fleet_state import FleetIncident
-from nodetriage.controller.policy.limits import CommonMode
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import FindingFact, FleetState, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.limits import CommonMode
+from nodetriage.controller.settings.rules import Policy
 
 MANY_PLACES = 3  # that are ill of the same: then it is the fleet
 MOSTLY = 0.9  # of the nodes have it: then it is called shared

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker
-from nodetriage.controller.policy.rules import DrainLimits, Policy
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, DrainStatus, FleetState, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.rules import DrainLimits, Policy
 
 HOUR = timedelta(hours=1)
 

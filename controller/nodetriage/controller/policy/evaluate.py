@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
-from nodetriage.controller.policy.rules import Mode, Policy, Response, Rule
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -17,6 +16,7 @@ from nodetriage.controller.policy.state import (
     NodeState,
 )
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.rules import Mode, Policy, Response, Rule
 
 Due = tuple[Rule, FindingFact]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import EventKind, FindingFact, NodeEvent, NodeFacts, NodeState
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.rules import Policy
 
 # A node that invents parts without end must not fill the memory; the oldest closed findings are forgotten first.
 MAX_FINDINGS = 256

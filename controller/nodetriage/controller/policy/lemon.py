@@ -3,9 +3,9 @@
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.breaker import fleet_size
-from nodetriage.controller.policy.limits import Lemons
 from nodetriage.controller.policy.state import NodeFacts, NodeState
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.limits import Lemons
 
 
 def recent(node: NodeFacts, now: datetime, rules: Lemons) -> tuple[datetime, ...]:

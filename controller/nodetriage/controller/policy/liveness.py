@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nodetriage.controller.policy import breaker
-from nodetriage.controller.policy.limits import BreakerLimits
 from nodetriage.controller.policy.reason import is_schedulers_own, parse_reason
 from nodetriage.controller.policy.state import ContactChanged, FleetState
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import NodeView
+from nodetriage.controller.settings.limits import BreakerLimits
 
 # As which boot the controller's own findings are stored: they are no boot's, and end with none.
 CONTROLLER_BOOT = "controller"

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from nodetriage.controller.policy import breaker, common_mode, evaluate
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -15,6 +14,7 @@ from nodetriage.controller.policy.state import (
     NodeFacts,
     NodeState,
 )
+from nodetriage.controller.settings.rules import Policy
 
 
 class Then(enum.Enum):

@@ -6,7 +6,6 @@ from datetime import timedelta
 from nodetriage.controller.policy import common_mode, maintenance
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.reason import parse_reason
-from nodetriage.controller.policy.rules import Mode, Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -21,6 +20,7 @@ from nodetriage.controller.policy.state import (
 )
 from nodetriage.controller.policy.unit_of_work import BRAIN, UnitOfWork
 from nodetriage.controller.scheduler import NodeView, ReservationView
+from nodetriage.controller.settings.rules import Mode, Policy
 
 BACK_TO_WORK = {
     NodeState.SUSPECT: (NodeState.HEALTHY,),

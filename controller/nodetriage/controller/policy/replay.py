@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 from nodetriage.controller.policy import transition as reconciler
 from nodetriage.controller.policy.reason import parse_reason, reason_text
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -25,6 +24,7 @@ from nodetriage.controller.policy.state import (
     Step,
     Tick,
 )
+from nodetriage.controller.settings.rules import Policy
 
 ASSUMED_AFTER = timedelta(seconds=60)  # an action is done then, where the history does not say
 TICK_EVERY = timedelta(seconds=60)  # between what is recorded, where another policy may wait for other times

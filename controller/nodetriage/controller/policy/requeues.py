@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy import breaker
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, JobFacts, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import JobView
+from nodetriage.controller.settings.rules import Policy
 
 
 def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:

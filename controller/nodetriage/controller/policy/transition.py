@@ -21,7 +21,6 @@ from nodetriage.controller.policy import (
     recovery,
     requeues,
 )
-from nodetriage.controller.policy.rules import Policy
 from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
@@ -40,6 +39,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.rules import Policy
 
 
 def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step:

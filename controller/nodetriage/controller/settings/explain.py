@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.policy.rules import Mode, Policy, Response, Rule
+from nodetriage.controller.settings.rules import Mode, Policy, Response, Rule
 
 _MEANS = {
     Response.RECORD: "it is kept as history",

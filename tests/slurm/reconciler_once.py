@@ -1,6 +1,6 @@
-"""A controller's brain: takes what is stored, acts on Slurm, ends when nothing is left to do.
+"""A controller's reconciler: takes what is stored, acts on Slurm, ends when nothing is left to do.
 
-In a process of its own, which can be killed: python brain_once.py DATABASE [POLICY]
+In a process of its own, which can be killed: python reconciler_once.py DATABASE [POLICY]
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from pathlib import Path
 from sqlalchemy import func, select
 
 from nodetriage.controller.engine.reconciler import Reconciler
-from nodetriage.controller.policy.rules import Policy, load_policy
 from nodetriage.controller.policy.state import Tick
 from nodetriage.controller.scheduler import NodeView
+from nodetriage.controller.settings.rules import Policy, load_policy
 from nodetriage.controller.slurm.client import Slurm
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.database import open_database

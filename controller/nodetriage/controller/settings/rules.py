@@ -11,7 +11,7 @@ from typing import Literal
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
 from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
-from nodetriage.controller.policy.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
+from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
 
 
 class Response(enum.StrEnum):
@@ -159,7 +159,7 @@ class Policy:
 
 def shipped_policy() -> Policy:
     """The policy that comes with the package."""
-    with resources.as_file(resources.files("nodetriage.controller.policy") / "policy.toml") as path:
+    with resources.as_file(resources.files("nodetriage.controller.settings") / "policy.toml") as path:
         return load_policy(path)
 
 

@@ -1,0 +1,1 @@
+"""What an operator writes in policy.toml, as frozen values, and its explanation: no decision is made here."""
