@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from nodetriage.agent.machine.files import read_whole
 from nodetriage.agent.machine.host import PCI_DEVICES as PCI
-from nodetriage.agent.machine.host import Host, read_whole
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Check, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program, Unavailable
 from nodetriage.checks.model.settings import ConfigError
 

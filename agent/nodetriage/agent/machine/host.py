@@ -1,4 +1,4 @@
-"""The machine as a check sees it: one root prefix, read calls only. Live under "/", else a recorded tree."""
+"""The machine as a check sees it: read calls only, below one root. "/" is the running machine, else a recorded tree."""
 
 import copy
 import errno
@@ -10,50 +10,62 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
+from nodetriage.agent.machine.files import read_whole
 from nodetriage.agent.machine.live import LiveMachine
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
 
 Announce = Callable[[str], None]
 T = TypeVar("T")
 
-FILE_LIMIT_BYTES = 64 << 20  # nothing that a check reads is near this; a runaway file must not eat the node's memory
 PCI_DEVICES = "/sys/bus/pci/devices"
-_SYSFS_BYTES = 4096  # a page: as much as a file of sysfs tells in one read (Documentation/filesystems/sysfs.rst)
-LINKS_LIMIT = 40  # as the kernel's own limit for one path
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is known of an entry of a folder. `sure`: told twice the same, as one that is new may not be complete."""
+    """One entry of a folder. `settled`: two descriptions were the same; a new device may not be complete at first."""
 
     mark: int
-    told: Any
-    sure: bool = False
+    described: Any
+    settled: bool = False
 
 
 class Machine(Protocol):
-    """What lies behind a Host: the running machine, or a recorded one. Paths are the check's, without the root."""
+    """What lies behind a Host: the running machine or a recorded one. Paths are the check's, without the root."""
+
+    is_recorded: bool
+
+    def quarantine(self, addresses: frozenset[str]) -> None:
+        """Do not ask NVML about the GPUs at these PCI addresses from now on."""
+        ...
+
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
+        """Use these first words and arguments for the programs that checks name."""
+        ...
 
     def locate(self, path: str) -> str:
-        """Where the path lies for the kernel. Raises the OSError that was recorded for it."""
+        """The path to give to the kernel. Raises the OSError that was recorded for it."""
         ...
 
     def locate_link(self, path: str) -> str:
-        """Likewise, of the link itself where the path is one."""
+        """Likewise, but for the link itself where the path is a link."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """What the folder holds. Raises OSError."""
+        """The names in the folder. Raises OSError."""
         ...
 
     def marks(self, folder: str) -> dict[str, int]:
-        """The same, each with a number that is another when the entry was made anew. Raises OSError."""
+        """The same names, each with a number that changes when the entry is created anew. Raises OSError."""
         ...
 
     def statvfs(self, path: str) -> FsSpace: ...
-    def gpus(self, whole: bool) -> tuple[Gpu, ...]: ...
+
+    def gpus(self, whole: bool, on_bus: Callable[[], list[str]]) -> tuple[Gpu, ...]:
+        """`on_bus` gives the PCI addresses of all NVIDIA GPUs, for GPUs that NVML cannot name."""
+        ...
+
     def kernel_log(self) -> Iterable[KernelRecord]: ...
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
     def clock(self) -> ClockState: ...
@@ -63,8 +75,9 @@ class Machine(Protocol):
 class Host:
     """Implements nodetriage.checks.model.Host.
 
-    `announce` is told what comes next before each call that may block, so that a hang has a name; it runs for every
-    file, so it must be cheap. `records` are the kernel records that the agent hands in; None means the whole log.
+    Before each call that may block, the host passes the name of the call to `announce`, so that a hang has a name. That
+    happens for every file, so `announce` must be cheap. `records` are the kernel records that the agent passes in; None
+    means the whole log.
     """
 
     def __init__(
@@ -80,32 +93,30 @@ class Host:
         self._machine = machine or machine_at(Path(root), self._announce)
         self._records = records
         self._pattern = pattern
-        self._left_alone: dict[str, None] = {}
-        self._refused: dict[str, OSError] = {}  # one for all that for_check gives
-        self._entries: dict[tuple[str, Callable[..., Any]], dict[str, _Entry]] = {}  # likewise; by folder, by name
+        self._excluded: dict[str, None] = {}
+        self._refused: dict[str, OSError] = {}  # shared by all hosts that for_check gives
+        self._entries: dict[tuple[str, Callable[..., Any]], dict[str, _Entry]] = {}  # likewise; by folder and name
 
     def for_check(self, check: Check[Any, Any], records: tuple[KernelRecord, ...] | None = None) -> "Host":
-        """The same machine, with the kernel records that are this check's. Costs a microsecond."""
+        """The same machine with this check's kernel records. Costs a microsecond."""
         other = copy.copy(self)
         other._pattern = check.kernel_pattern
         other._records = records
-        other._left_alone = {}
+        other._excluded = {}
         return other
 
     def quarantine(self, addresses: frozenset[str]) -> None:
-        """GPUs that NVML is not to be asked about from now on: after Xid 79, 119 or 120 each call may hang for ever."""
-        if isinstance(self._machine, LiveMachine):
-            self._machine.quarantined = addresses
+        """No longer asks NVML about the GPUs at these PCI addresses: after Xid 79, 119 or 120 each call may hang."""
+        self._machine.quarantine(addresses)
 
-    def call_programs(self, how: Mapping[str, tuple[str, ...]]) -> None:
-        """How this site calls the programs that checks name: another path, further arguments, a wrapper."""
-        if isinstance(self._machine, LiveMachine):
-            self._machine.programs = how
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
+        """Sets how this site calls the programs that checks name: another path, more arguments, a wrapper."""
+        self._machine.call_programs(argvs)
 
     @property
     def is_tree(self) -> bool:
-        """Whether this is a recorded machine: nothing in it can hang."""
-        return not isinstance(self._machine, LiveMachine)
+        """Whether this is a recorded machine, in which no call can hang."""
+        return self._machine.is_recorded
 
     def glob(self, pattern: str) -> list[PurePosixPath]:
         found = [PurePosixPath("/")]
@@ -185,20 +196,20 @@ class Host:
         for name, mark in marks.items():
             before = known.get(name)
             if before is not None and before.mark != mark:
-                before = None  # it is another device
-            if before is None or not before.sure:
-                told = describe(self, PurePosixPath(folder, name))
-                known[name] = _Entry(mark, told, sure=before is not None and told == before.told)
-        return {name: known[name].told for name in sorted(known)}
+                before = None  # another device
+            if before is None or not before.settled:
+                described = describe(self, PurePosixPath(folder, name))
+                known[name] = _Entry(mark, described, settled=before is not None and described == before.described)
+        return {name: known[name].described for name in sorted(known)}
 
     def pci_devices(self) -> tuple[PciDevice, ...]:
         return tuple(sorted(self.entries(PCI_DEVICES, Host._pci_device).values(), key=lambda device: device.address))
 
     def _pci_device(self, path: PurePosixPath) -> PciDevice:
-        """From `uevent`, which has all in one read; from the single files where a tree has no such file."""
+        """Reads `uevent`, which has all in one file; a recorded tree may have only the single files."""
         try:
             folder = self.link(path)
-        except OSError:  # a recorded tree without the links
+        except OSError:  # a recorded tree may lack the links
             folder = path
         keys = self._uevent(str(path))
         if "PCI_ID" in keys and "PCI_CLASS" in keys:
@@ -218,23 +229,26 @@ class Host:
             return None
 
     def _uevent(self, folder: str) -> dict[str, str]:
-        """What a device tells of itself; nothing where a tree has no such file."""
+        """The device's keys and values; empty where a recorded tree lacks the file."""
         try:
             return dict(line.split("=", 1) for line in self.text(f"{folder}/uevent").splitlines() if "=" in line)
         except FileNotFoundError:
             return {}
 
     def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
-        gpus = self._machine.gpus(whole)
-        self._left_alone.update((gpu.pci, None) for gpu in gpus if gpu.failure is NvmlFailure.NOT_ASKED)
+        gpus = self._machine.gpus(whole, self._nvidia_gpus)
+        self._excluded.update((gpu.pci, None) for gpu in gpus if gpu.failure is NvmlFailure.NOT_ASKED)
         return gpus
 
+    def _nvidia_gpus(self) -> list[str]:
+        return [device.address for device in self.pci_devices() if device.is_nvidia_gpu]
+
     def exclude(self, component: str) -> None:
-        self._left_alone[component] = None
+        self._excluded[component] = None
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        return tuple(self._left_alone)
+        return tuple(self._excluded)
 
     def kernel_log(self) -> tuple[KernelRecord, ...]:
         records: Iterable[KernelRecord] = self._machine.kernel_log() if self._records is None else self._records
@@ -263,32 +277,10 @@ def machine_at(root: Path, announce: Announce) -> Machine:
     return RecordedMachine(root)
 
 
-def read_whole(path: str) -> bytes:
-    """The file's bytes, without asking its size: those of /proc and /sys lie. Raises OSError as the kernel gives it."""
-    # O_NONBLOCK: a FIFO in the place of a file must not hang the reader; regular files do not care.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
-    try:
-        chunks: list[bytes] = []
-        size = 0
-        while chunk := os.read(fd, 65536):
-            chunks.append(chunk)
-            size += len(chunk)
-            if len(chunk) < _SYSFS_BYTES and path.startswith("/sys/"):
-                break  # half of the calls saved: what is shorter is whole
-            if size > FILE_LIMIT_BYTES:
-                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-    except OSError as error:
-        error.filename = error.filename or path  # os.read does not know it
-        raise
-    finally:
-        os.close(fd)
-
-
 def _about(path: str, error: OSError) -> OSError:
-    """The same error about the path that the check asked for, which is not where a tree keeps it."""
+    """The same error with the check's own path, which differs from the path in a recorded tree."""
     return OSError(error.errno, error.strerror, path)
 
 
 def _silent(what: str) -> None:
-    """Nobody listens."""
+    """Announces to nobody."""

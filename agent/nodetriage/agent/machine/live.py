@@ -1,5 +1,7 @@
-"""The running machine, as what lies behind a Host. Libraries are loaded where they are used: a worker of another class
-never pays for them."""
+"""The running machine behind a Host.
+
+Each library is imported where it is first used, so that the worker of another device class does not pay for it.
+"""
 
 import os
 import time
@@ -13,13 +15,21 @@ if TYPE_CHECKING:
 
 
 class LiveMachine:
-    """The machine that this process runs on."""
+    """Implements host.Machine on the machine that this process runs on."""
+
+    is_recorded = False
 
     def __init__(self, announce: Callable[[str], None]) -> None:
         self._announce = announce
-        self.quarantined: frozenset[str] = frozenset()  # PCI addresses
-        self.programs: Mapping[str, tuple[str, ...]] = {}
+        self._quarantined: frozenset[str] = frozenset()  # PCI addresses
+        self._programs: Mapping[str, tuple[str, ...]] = {}
         self._nvml: Library | None = None
+
+    def quarantine(self, addresses: frozenset[str]) -> None:
+        self._quarantined = addresses
+
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
+        self._programs = argvs
 
     def locate(self, path: str) -> str:
         return path
@@ -34,28 +44,22 @@ class LiveMachine:
             return {entry.name: entry.inode() for entry in entries}
 
     def statvfs(self, path: str) -> FsSpace:
-        """statvfs(3); free means free for users, not for root."""
+        """statvfs(3). Free space is what ordinary users may use; root's reserve is not counted."""
         s = os.statvfs(path)
         size = s.f_frsize or s.f_bsize
         return FsSpace(
             s.f_blocks * size, s.f_bavail * size, s.f_files, s.f_favail, read_only=bool(s.f_flag & os.ST_RDONLY)
         )
 
-    def gpus(self, whole: bool) -> tuple[Gpu, ...]:
+    def gpus(self, whole: bool, on_bus: Callable[[], list[str]]) -> tuple[Gpu, ...]:
         if self._nvml is None:
             from nodetriage.agent.machine.nvml import Library
 
-            self._nvml = Library(self._announce, self._nvidia_gpus)
-        return self._nvml.inventory(self.quarantined, whole)
-
-    def _nvidia_gpus(self) -> list[str]:
-        from nodetriage.agent.machine.host import Host
-
-        devices = Host(machine=self, announce=self._announce).pci_devices()
-        return [d.address for d in devices if d.is_nvidia_gpu]
+            self._nvml = Library(self._announce, on_bus)
+        return self._nvml.inventory(self._quarantined, whole)
 
     def kernel_log(self) -> Iterable[KernelRecord]:
-        """All of this boot that the kernel still has. Raises OSError where /dev/kmsg may not be read."""
+        """All records of this boot that the kernel still has. Raises OSError where /dev/kmsg cannot be read."""
         from nodetriage.agent.machine import kmsg
 
         self._announce("read /dev/kmsg")
@@ -64,7 +68,7 @@ class LiveMachine:
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         from nodetriage.agent.machine import commands
 
-        return commands.run((*self.programs.get(argv[0], argv[:1]), *argv[1:]), timeout_s)
+        return commands.run((*self._programs.get(argv[0], argv[:1]), *argv[1:]), timeout_s)
 
     def clock(self) -> ClockState:
         from nodetriage.agent.machine import clock

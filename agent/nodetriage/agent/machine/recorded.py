@@ -1,8 +1,8 @@
-"""A machine recorded as a folder of plain files: for tests, bug reports and a look from a laptop.
+"""A machine recorded as a folder of plain files: for tests, bug reports and analysis on a laptop.
 
-The layout is told in tests/hosts/README.md. Beside the files themselves: `nvml.json`, `dev/kmsg`, `commands/*.txt`,
-and, for what a folder cannot hold, `errors.toml`, `statvfs.toml`, `clock.toml`. `like.toml` names another tree, whose
-files stand for those that this one lacks.
+tests/hosts/README.md describes the layout. Beside the files themselves there are `nvml.json`, `dev/kmsg`,
+`commands/*.txt`, and, for what a folder cannot hold, `errors.toml`, `statvfs.toml` and `clock.toml`. `like.toml` names
+another tree, whose files replace those that this one lacks.
 """
 
 import errno
@@ -10,12 +10,12 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nodetriage.agent.machine import kmsg
-from nodetriage.agent.machine.host import LINKS_LIMIT, read_whole
+from nodetriage.agent.machine.files import LINKS_LIMIT, read_whole
 from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Program, Unavailable
 from nodetriage.checks.model.settings import ConfigError, decode, load_toml
 
@@ -23,10 +23,12 @@ T = TypeVar("T")
 
 
 class RecordedMachine:
-    """Implements host.Machine on a folder. No link leads out of it: an absolute one starts at it."""
+    """Implements host.Machine on a folder. No link leads out of it: an absolute link starts at the folder."""
+
+    is_recorded = True
 
     def __init__(self, root: Path, likes: tuple[str, ...] = ()) -> None:
-        """Raises ConfigError where the folder or one of its own tables is wrong. `likes`: trees that are like this."""
+        """Raises ConfigError where the folder or one of its own tables is wrong. `likes`: the trees that led here."""
         self._root = os.path.realpath(root)
         if not os.path.isdir(self._root):
             raise ConfigError(f"{root}: no such folder")
@@ -36,8 +38,14 @@ class RecordedMachine:
         self._base = RecordedMachine(_beside(root, like), (*likes, self._root)) if like else None
         self._without = tuple(like.get("without", ()))
         self._errors = _errors(self._table("errors.toml"))
-        self._folders: dict[str, str] = {}  # where those lie that were asked for
-        self._gpus: tuple[bytes, tuple[Gpu, ...]] = (b"", ())  # nvml.json as it was read last, and what it says
+        self._folders: dict[str, str] = {}  # the resolved path of each folder that was read
+        self._gpus: tuple[bytes, tuple[Gpu, ...]] = (b"", ())  # nvml.json as last read, and its GPUs
+
+    def quarantine(self, addresses: frozenset[str]) -> None:
+        """A recording cannot hang: nothing to do."""
+
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
+        """A recording has the output under the program's usual name: nothing to do."""
 
     def locate(self, path: str) -> str:
         normal = os.path.normpath("/" + path.lstrip("/"))
@@ -59,7 +67,7 @@ class RecordedMachine:
         return self._base.locate_link(normal)
 
     def _inside(self, path: str) -> str:
-        """As `inside`, without going through the folders above once more for each of their files."""
+        """As `inside`, but resolves each folder only once."""
         folder, _, name = path.rpartition("/")
         if folder in self._folders and not os.path.islink(here := f"{self._folders[folder]}/{name}"):
             return here
@@ -68,7 +76,7 @@ class RecordedMachine:
         return inside(self._root, path)
 
     def names(self, folder: str) -> list[str]:
-        """Those of this tree and of the one that it is like."""
+        """The names in this tree and in the tree that it is like."""
         normal = os.path.normpath("/" + folder.lstrip("/"))
         own = self.locate(folder)
         if self._base is None or self._is_without(normal):
@@ -82,7 +90,7 @@ class RecordedMachine:
         return [name for name in found if not self._is_without(f"{normal}/{name}")]
 
     def marks(self, folder: str) -> dict[str, int]:
-        """Inodes are soon given again, so the time counts too; 0 for what was recorded as unreadable."""
+        """Inodes are soon reused, so the change time counts too; 0 for an entry recorded as unreadable."""
         return {name: self._mark(f"{folder}/{name}") for name in self.names(folder)}
 
     def _mark(self, path: str) -> int:
@@ -102,8 +110,8 @@ class RecordedMachine:
             raise _os_error(errno.ENOENT, path)
         return _decoded(FsSpace, table[path], "statvfs.toml", path)
 
-    def gpus(self, whole: bool = True) -> tuple[Gpu, ...]:
-        """All that was recorded, whatever is asked."""
+    def gpus(self, whole: bool, on_bus: Callable[[], list[str]]) -> tuple[Gpu, ...]:
+        """Everything that was recorded, also without `whole`."""
         try:
             data = self._bytes("nvml.json")
         except FileNotFoundError:
@@ -113,7 +121,7 @@ class RecordedMachine:
         return self._gpus[1]
 
     def kernel_log(self) -> Iterable[KernelRecord]:
-        """Every record of dev/kmsg, in the raw form of that device; other lines stand for records without a stamp."""
+        """Every record of dev/kmsg, in that device's raw form; any other line is a record without a time stamp."""
         try:
             log = read_whole(self.locate("/dev/kmsg"))
         except FileNotFoundError:
@@ -121,7 +129,7 @@ class RecordedMachine:
         return tuple(record for record in kmsg.replay(log) if kmsg.believed(record))
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
-        """commands/ARGV.txt, odd characters of ARGV as one `_`, else commands/PROGRAM.txt; NAME.status if not 0."""
+        """commands/ARGV.txt (see `command_name`), else commands/PROGRAM.txt; the status from NAME.status, else 0."""
         program = os.path.basename(argv[0])
         for name in (command_name(argv), program):
             if not os.path.exists(self.locate(f"/commands/{name}.txt")):
@@ -142,7 +150,7 @@ class RecordedMachine:
         return _decoded(ClockState, table["adjtimex"], "clock.toml", "adjtimex")
 
     def boottime_s(self) -> float:
-        """clock.toml's boottime_s, else the uptime that was recorded, else 0."""
+        """clock.toml's boottime_s, else the recorded uptime, else 0."""
         table = self._table("clock.toml")
         if "boottime_s" in table:
             return float(table["boottime_s"])
@@ -154,7 +162,7 @@ class RecordedMachine:
     def _bytes(self, name: str) -> bytes:
         return read_whole(self.locate("/" + name))
 
-    @functools.cache  # noqa: B019 a tree lives as long as the command that reads it
+    @functools.cache  # noqa: B019 the object lives as long as the command that reads the tree
     def _table(self, name: str) -> dict[str, Any]:
         return self._own_table(name) or (self._base._table(name) if self._base else {})
 
@@ -164,7 +172,7 @@ class RecordedMachine:
 
 
 def inside(root: str, path: str) -> str:
-    """Where `path` lies: links are resolved one by one, as the kernel would after chroot(2) into `root`."""
+    """The real path of `path`. Resolves links one by one, as the kernel does after chroot(2) into `root`."""
     todo = path.split("/")[::-1]
     at, links = "", 0
     while todo:
@@ -176,7 +184,7 @@ def inside(root: str, path: str) -> str:
             continue
         try:
             target = os.readlink(f"{root}{at}/{part}")
-        except OSError:  # not a link, or not there: whoever opens it will see
+        except OSError:  # not a link, or absent: the caller's open shows which
             at = f"{at}/{part}"
             continue
         links += 1
@@ -197,7 +205,7 @@ def _beside(root: Path, like: Mapping[str, Any]) -> Path:
 
 
 def command_name(argv: tuple[str, ...]) -> str:
-    """The name under which a tree keeps what this call prints."""
+    """The file name for this call's output: each run of unusual characters of ARGV becomes one `_`."""
     return re.sub(r"[^A-Za-z0-9.=+-]+", "_", " ".join((os.path.basename(argv[0]), *argv[1:])))
 
 
@@ -211,7 +219,7 @@ def _gpus(recorded: Any) -> tuple[Gpu, ...]:
 
 
 def _decoded(cls: type[T], table: Any, where: str, key: str) -> T:
-    """Raises ValueError: what is recorded wrongly is as broken as what a machine says wrongly."""
+    """Raises ValueError: a wrong recording makes a check `broken`, as wrong data of a live machine does."""
     try:
         return decode(cls, table, where, key)
     except ConfigError as error:
