@@ -18,14 +18,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/controller/parts"))
 
-from soak import Upheaval  # noqa: E402 the path above comes first
+from soak import Soak  # noqa: E402 the path above comes first
 
 from nodetriage.controller.policy import replay  # noqa: E402
 
 
 def one(nodes: int, days: float, seed: int, interleavings: int) -> dict[str, object]:
     began_s = time.monotonic()
-    month = Upheaval(nodes, days, seed, interleavings).run()
+    month = Soak(nodes, days, seed, interleavings).run()
     took_s = time.monotonic() - began_s
     again = replay.run(month.history)
     same = again.actions == month.decided and again.state == month.state

@@ -1,4 +1,4 @@
-"""A month of a large fleet in which all goes wrong that can: single faults in bursts, and six upheavals of the whole.
+"""A month of a large fleet in which all goes wrong that can: single faults in bursts, and six faults of the whole fleet.
 
 The real policy decides and the performer's own steps act, on a Slurm in memory that holds every call against the rules.
 Faults begin and end as 400 servers' did (InfiniteHBD-Trace), one window of their year for each 400 nodes.
@@ -43,7 +43,7 @@ RULES = Policy(rule=(Rule(fault=FLAPPING, action=Response.DRAIN_AND_REQUEUE, ret
 LEAF_NODES = 16
 
 
-class Upheaval:
+class Soak:
     """`run` it; then `figures`, and `history` for a replay of `decided`."""
 
     def __init__(self, nodes: int = 2000, days: float = 30, seed: int = 1, interleavings: int = 1000) -> None:
@@ -80,7 +80,7 @@ class Upheaval:
             else:
                 yield ReplayInput(at, (one,))
 
-    def run(self) -> "Upheaval":
+    def run(self) -> "Soak":
         self._schedule()
         asyncio.run(self._run())
         self._judge.sum_up(self.names[0], RULES.drain_limits, self.state, self.now_s)
@@ -156,7 +156,7 @@ class Upheaval:
 
     def _half_vanish(self) -> None:
         lost = tuple(self.random.sample(self.names, len(self.names) // 2))
-        self.figures.upheaval_nodes += len(lost)
+        self.figures.fleet_event_nodes += len(lost)
         self._take(ContactChanged(lost=lost))
         self.at(self.now_s + HOUR, lambda: self._take(ContactChanged(back=lost)))
 
@@ -168,7 +168,7 @@ class Upheaval:
 
     def _shake(self, share: float, within_s: float, for_s: float, fault: str, **more: str) -> None:
         hit = self.random.sample(self.names[1:], int(len(self.names) * share))
-        self.figures.upheaval_nodes += len(hit)
+        self.figures.fleet_event_nodes += len(hit)
         begin_s = self.now_s
         about = {"component": "shared", "fault": fault, "severity": Severity.CRITICAL}
         for name in hit:

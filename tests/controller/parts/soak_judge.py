@@ -1,4 +1,4 @@
-"""Holds what was done in an upheaval against the rules: who was ill, who was drained, how many at once, whose drain."""
+"""Compares what was done in a soak with the rules: which node was faulty, which was drained, how many, and whose drain."""
 
 from dataclasses import dataclass, field
 
@@ -26,8 +26,8 @@ class Figures:
     drains: int = 0
     most_drains_in_an_hour: int = 0
     most_drained_at_once: int = 0
-    upheaval_nodes: int = 0  # hit by what was no fault of theirs
-    upheaval_drains: int = 0
+    fleet_event_nodes: int = 0  # hit by what was no fault of theirs
+    fleet_event_drains: int = 0
     healthy_drains: int = 0
     requeues: int = 0
     requeued_twice: int = 0
@@ -86,7 +86,7 @@ class Judge:
         own.most_drained_at_once = max(own.most_drained_at_once, ours)
         own.flapping_drains += action.fault == FLAPPING
         if action.fault in ("mount_hung", "gpu_missing", "node_lost", "agent_silent"):
-            own.upheaval_drains += 1
+            own.fleet_event_drains += 1
         if not any(node == name for node, _ in self.true) and not _is_lemon(name, state):
             own.healthy_drains += 1
             own.broken_rules.append(f"{name} drained for {action.fault} although nothing was wrong with it")
@@ -103,7 +103,7 @@ class Judge:
         own.flapping_is_lemon = _is_lemon(flapping, state)
         if own.most_drains_in_an_hour > limits.max_drains_per_hour or own.most_drained_at_once > limits.max_nodes:
             own.broken_rules.append("more drains than the drain limits allow")
-        if own.upheaval_drains:
+        if own.fleet_event_drains:
             own.broken_rules.append("nodes were drained for what was no fault of theirs")
         if own.requeued_twice:
             own.broken_rules.append("a run of a job was requeued twice")
