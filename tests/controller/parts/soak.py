@@ -1,4 +1,4 @@
-"""A month of a large fleet in which all goes wrong that can: single faults in bursts, and six faults of the whole fleet.
+"""A month of a large fleet in which everything fails: single faults in bursts, and six faults of the whole fleet.
 
 The real policy decides and the performer's own steps act, on a Slurm in memory that holds every call against the rules.
 Faults begin and end as 400 servers' did (InfiniteHBD-Trace), one window of their year for each 400 nodes.

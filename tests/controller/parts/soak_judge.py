@@ -1,4 +1,4 @@
-"""Compares what was done in a soak with the rules: which node was faulty, which was drained, how many, and whose drain."""
+"""Compares what a soak did with the rules: which node was faulty, which was drained, how many, and whose drain."""
 
 from dataclasses import dataclass, field
 
