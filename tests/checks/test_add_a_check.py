@@ -1,5 +1,6 @@
 """docs/add-a-check.md, followed word by word in a copy of the project."""
 
+import json
 import os
 import re
 import shutil
@@ -76,6 +77,23 @@ def test_five_edits_make_a_check_that_passes_the_project_s_own_tests(copy: Path)
     python(copy, *pytest_, "tests/checks/test_all_checks.py", "tests/checks/host/test_kernel_taint.py")
     python(copy, *pytest_, "tests/test_docs.py", "-k", "every_check_has_its_section or every_fault_is_described")
     assert "kernel_taint" in python(copy, "-m", "nodetriage.agent.cli.main", "check", "--root", "tests/hosts/cpu-only")
+
+
+def test_the_fault_of_a_new_check_is_in_shadow_until_its_entry_says_trusted(copy: Path) -> None:
+    for name, blocks in steps().items():
+        for language, text in blocks:
+            apply(copy / name, language, text)
+    ask = ("-m", "nodetriage.controller", "policy", "explain", "kernel_saw_machine_check")
+    program = "from nodetriage.checks.model.faults import is_trusted; print(is_trusted('kernel_saw_machine_check'))"
+
+    told = json.loads(python(copy, *ask, "--severity", "critical", "--json"))
+    assert told["action"] == "shadow"
+    assert "faults.toml does not trust it" in "\n".join(told["steps"])
+    assert python(copy, "-c", program) == "False\n"
+
+    apply(copy / "checks/nodetriage/checks/model/faults.toml", "toml", "trusted = true\n")
+    assert json.loads(python(copy, *ask, "--severity", "critical", "--json"))["action"] == "drain_and_requeue"
+    assert python(copy, "-c", program) == "True\n"
 
 
 @pytest.mark.parametrize(

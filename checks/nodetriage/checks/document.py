@@ -23,6 +23,10 @@ How a fault ends:
 - *when it is gone*: the check looks again and no longer sees it.
 - *at reboot*: it is an event. It stays until a new boot, a later event that takes it back, or an operator's word.
 - *after N h*: it is an event that is forgotten when it has not come again for that long.
+
+A fault that is marked *in shadow* is new. The controller records what it would do about it, but drains no node for it,
+and no hook refuses a job for it. That ends when a release trusts the fault, or when a site lists it in
+`[shadow] trusted` of `policy.toml` and in `hooks.trusted`.
 """
 
 _XIDS = """
@@ -56,6 +60,8 @@ def page() -> str:
 def _entry(fault: Fault) -> str:
     causes = ", ".join(fault.domains)
     facts = f"{fault.severity.name.lower()} · ends {_end(fault)} · cause: {causes}"
+    if not fault.trusted:
+        facts += " · in shadow"
     title = fault.title[0].upper() + fault.title[1:]
     return f"### `{fault.code}`\n\n{title}. *{facts}*\n\n{fault.means}\n\n→ {fault.advice}\n"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ def test_a_fault_less_grave_than_asked_for_refuses_nothing() -> None:
 
 def test_a_fault_that_is_never_to_refuse_does_not() -> None:
     assert not look({"gpu_xid": seen(held=(OFF_BUS,))}, HookSettings(never_refuse=("gpu_*",))).grave
+
+
+def test_a_fault_that_nobody_trusts_yet_refuses_no_job_until_the_site_lists_it() -> None:
+    new = replace(OFF_BUS, fault="site_license")
+
+    assert not look({"gpu_xid": seen(held=(new,))}).grave
+    assert look({"gpu_xid": seen(held=(new,))}, HookSettings(trusted=("site_license",))).grave
 
 
 @pytest.mark.parametrize(

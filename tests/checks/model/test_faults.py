@@ -5,7 +5,7 @@ import re
 import pytest
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.model.faults import Fault, faults
+from nodetriage.checks.model.faults import Fault, faults, is_trusted
 
 CLASSES = {"gpu", "fabric", "storage", "host", "bmc", "agent"}
 
@@ -31,6 +31,12 @@ def test_a_fault_that_is_forgotten_says_after_how_long() -> None:
     assert fault("3600s").forgotten_after_s == 3600.0
     assert fault("no").forgotten_after_s is None
     assert fault("boot").forgotten_after_s is None
+
+
+def test_a_new_fault_is_in_shadow_until_its_entry_says_trusted() -> None:
+    assert not fault("no").trusted
+    assert is_trusted("gpu_off_bus")
+    assert not is_trusted("a_fault_of_somebody_elses_check")
 
 
 @pytest.mark.parametrize("latching", ["", "s", "never", "1h", "-5s", "5.5s"])

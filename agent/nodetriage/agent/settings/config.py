@@ -110,6 +110,7 @@ class HookSettings:
     refuse_at: Severity = Severity.CRITICAL  # a fault this grave refuses the job
     epilog_fails_at: Severity = Severity.CRITICAL  # a fault this grave fails the epilog, which drains the node
     never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that refuse no job
+    trusted: tuple[str, ...] = ()  # faults that may refuse though faults.toml does not know or does not trust them
     stale_after: float = 2.0  # periods (every_s) of a check after which its last result no longer counts
     reuse_s: float = 1.0  # a result this young is live enough: jobs that start together share one look
     epilog_checks: tuple[str, ...] = ("gpu_processes",)  # run anew in the epilog too, where enabled

@@ -21,7 +21,7 @@ from nodetriage.agent.settings.config import HookSettings
 from nodetriage.agent.slurm import hook_log
 from nodetriage.agent.slurm.hook_log import HookLog, Note
 from nodetriage.checks.model import Check, Outcome, Scalar, Severity
-from nodetriage.checks.model.faults import faults
+from nodetriage.checks.model.faults import faults, is_trusted
 
 VERBS = ("prolog", "epilog", "health")
 MOST_JOBS = 512  # remembered with their start, for the epilog
@@ -70,7 +70,10 @@ def known(
 
 
 def _ignored(fault: str, settings: HookSettings) -> bool:
-    return any(fnmatchcase(fault, pattern) for pattern in settings.never_refuse)
+    """Whether the fault refuses no job: the site says so, or it is in shadow."""
+    if any(fnmatchcase(fault, pattern) for pattern in settings.never_refuse):
+        return True
+    return fault not in settings.trusted and not is_trusted(fault)
 
 
 def _why_unknown(

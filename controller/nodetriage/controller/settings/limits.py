@@ -116,7 +116,7 @@ class Shadow:
 
     checks: tuple[str, ...] = ()  # every fault that these checks report
     faults: tuple[str, ...] = ()
-    trusted: tuple[str, ...] = ()  # faults of checks from elsewhere; unlisted, one that faults.toml lacks is shadow
+    trusted: tuple[str, ...] = ()  # faults that may act though faults.toml does not know or does not trust them
 
 
 @functools.lru_cache(maxsize=4096)

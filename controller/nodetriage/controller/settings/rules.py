@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.model.faults import faults
+from nodetriage.checks.model.faults import Fault, faults
 from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
 from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
 
@@ -90,6 +90,13 @@ def _by_severity() -> Mapping[str, Response]:
     }
 
 
+def _not_trusted(fault: Fault | None) -> str:
+    """Why a fault of faults.toml, or one that is missing there, is in shadow; "" where it may act."""
+    if fault is None:
+        return "the controller does not know the fault ([shadow] trusted)"
+    return "" if fault.trusted else "the fault is new: faults.toml does not trust it ([shadow] trusted)"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """policy.toml, whole. docs/policy.md explains each key."""
@@ -152,9 +159,7 @@ class Policy:
             return f"the check {check} is new ([shadow] checks)"
         if fault in self.shadow.faults:
             return "the fault is in shadow ([shadow] faults)"
-        if fault not in faults() and fault not in self.shadow.trusted:
-            return "the controller does not know the fault ([shadow] trusted)"
-        return ""
+        return "" if fault in self.shadow.trusted else _not_trusted(faults().get(fault))
 
 
 def shipped_policy() -> Policy:
