@@ -1,10 +1,8 @@
 """`report`, run as the command it is: every form of output, on a full history, an empty one and on nonsense."""
 
-import argparse
 import csv
 import dataclasses
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -178,14 +176,6 @@ def test_settings_change_what_they_name(capsys: pytest.CaptureFixture[str], simu
     path.write_text("[attribution]\nbefore_mins = 5\n")
     assert main.main(["report", *inputs(simulated), "--settings", str(path)]) == 78
     assert "attribution.before_mins: unknown key" in capsys.readouterr().err
-
-
-def test_times_of_the_command_line_are_utc_or_ago() -> None:
-    assert main.moment("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
-    assert main.moment("2026-01-31T12:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
-    assert timedelta(days=29) < datetime.now(UTC) - main.moment("30d") < timedelta(days=31)
-    with pytest.raises(argparse.ArgumentTypeError, match="expected a time"):
-        main.moment("yesterday")
 
 
 def test_model_and_simulate_are_offered_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

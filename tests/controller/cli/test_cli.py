@@ -1,7 +1,9 @@
-"""nodetriagectl reads the history: tables for people within 80 columns, JSON for programs, clear words otherwise."""
+"""nodetriagectl reads the history: tables for people, JSON for programs, clear words otherwise."""
 
+import argparse
 import asyncio
 import json
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,12 @@ from typing import Any
 import pytest
 from fleet_client import BOOT, event
 
-from nodetriage.controller.cli.main import main
+from nodetriage.controller.cli.main import _parser, main
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
+from nodetriage.service import moment
 from nodetriage.v1 import health_pb2 as pb
 
 ACTION = {
@@ -102,13 +105,32 @@ def test_actions_show_what_is_still_to_be_done_and_why_it_is_not(
     assert "did not answer" in " ".join(printed(capsys, "actions", "--database", filled).split())
 
 
-@pytest.mark.parametrize("verb", [("nodes",), ("node", "n1"), ("events",), ("actions",)])
-def test_tables_stay_within_80_columns(
-    filled: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    text = printed(capsys, *verb, "--database", filled)
-    assert max(map(len, text.splitlines())) <= 80
+def leaves(
+    parser: argparse.ArgumentParser, name: str = "nodetriagectl"
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not inner:
+        yield name, parser
+    for action in inner:
+        for verb, child in action.choices.items():
+            yield from leaves(child, f"{name} {verb}")
+
+
+def test_every_verb_prints_json() -> None:
+    verbs = dict(leaves(_parser([])))
+
+    assert len(verbs) > 30
+    without = [name for name, verb in verbs.items() if "--json" not in verb._option_string_actions]
+    assert without == ["nodetriagectl controller"]  # runs until it is stopped; its log is JSON
+
+
+def test_every_option_since_has_the_same_grammar() -> None:
+    given = {name: verb._option_string_actions.get("--since") for name, verb in leaves(_parser([]))}
+    options = [option for option in given.values() if option]
+
+    assert len(options) >= 5
+    assert {option.type for option in options} == {moment.argument}
+    assert all(moment.TEXT in str(option.help) for option in options)
 
 
 def test_before_a_controller_ever_ran_the_answer_is_unknown(
@@ -120,9 +142,9 @@ def test_before_a_controller_ever_ran_the_answer_is_unknown(
     create_tables(engine)
     engine.dispose()
     assert main(["nodes", "--database", sqlite_url]) == 0
-    assert "no node has said hello yet" in capsys.readouterr().out
+    assert "no agent has connected yet" in capsys.readouterr().out
     assert main(["node", "n9", "--database", sqlite_url]) == 3
-    assert "no node of this name" in capsys.readouterr().err
+    assert "no agent of a node of this name" in capsys.readouterr().err
 
 
 def test_a_database_that_is_away_is_unknown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,6 +124,22 @@ async def test_the_agent_is_told_and_its_answer_comes_back(tmp_path: Path) -> No
         assert last[1:] == ("run-checks", "n2", "", 0, "n2: its agent is not connected")
 
 
+async def test_an_answer_of_a_hostile_agent_is_printed_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with fleet(tmp_path) as there, agent(there.target) as stream:
+        await stream.hello("n1")
+        for done in (True, False):
+            asked = asyncio.ensure_future(there.ctl("run-checks", "n1"))
+            result = pb.CommandResult(id=(await stream.next()).command.id, done=done, message="\x1b[2J\r\nforged")
+            await stream.send(pb.AgentMessage(result=result))
+            assert await asked == (0 if done else 1)
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    for stream_text in (printed.out, printed.err):
+        assert "\\x1b[2J\\r\\nforged" in stream_text.splitlines()
+
+
 async def test_maintenance_and_the_breaker_go_through_the_same_door(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

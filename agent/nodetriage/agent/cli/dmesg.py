@@ -12,6 +12,7 @@ from nodetriage.agent.machine import kmsg
 from nodetriage.checks.model import Severity
 from nodetriage.checks.readers import nvidia_log
 from nodetriage.checks.rules.xid_rules import assess
+from nodetriage.service.printable import printable
 
 # str.splitlines breaks at these too; in a log they are bytes like others.
 _NO_BREAKS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
@@ -84,7 +85,7 @@ def as_json(found: Fault) -> dict[str, Any]:
 def as_text(found: Fault, advise: bool, colour: bool = False) -> Iterator[str]:
     """What, where, who and how grave on one line; under it, if wanted, what to do about it."""
     what = f"{found.kind.capitalize() if found.kind == 'xid' else 'SXid'} {found.code}" if found.code else "no code"
-    who = f" by {report.clean(found.process or 'pid')} ({found.pid})" if isinstance(found.pid, int) else ""
+    who = f" by {printable(found.process or 'pid')} ({found.pid})" if isinstance(found.pid, int) else ""
     severity = report.painted(f"{found.severity.name.lower():<8}", found.severity, colour)
     yield f"{found.line:>6}  {severity} {what} at {found.pci or 'an unnamed GPU'}{who}: {found.fault}"
     indent = " " * 8

@@ -7,6 +7,7 @@ from typing import Any
 from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
+from nodetriage.service.printable import printable
 
 OK, WARNING, SERIOUS, UNKNOWN = 0, 1, 2, 3  # the order of Nagios plugins
 
@@ -117,7 +118,7 @@ def _check(result: Result, colour: bool) -> Iterator[str]:
     yield from _line(f"{result.check:<{_NAME_WIDTH}}", result.outcome, result.why, colour)
     for finding in _ordered(result.findings):
         severity = painted(f"{finding.severity.name.lower():<9}", finding.severity, colour)
-        yield f"  {severity}{clean(finding.component)}: {finding.fault}"
+        yield f"  {severity}{printable(finding.component)}: {finding.fault}"
         known = faults().get(finding.fault)
         if known:
             yield from _indented(known.title)
@@ -127,7 +128,7 @@ def _check(result: Result, colour: bool) -> Iterator[str]:
 def _line(name: str, outcome: Outcome, why: str, colour: bool) -> Iterator[str]:
     """Name, outcome and reason, in columns."""
     left = len(name) + _OUTCOME_WIDTH
-    reason = textwrap.wrap(clean(why), WIDTH - left) or [""]
+    reason = textwrap.wrap(printable(why), WIDTH - left) or [""]
     yield f"{name}{painted(f'{outcome.value:<{_OUTCOME_WIDTH}}', outcome, colour)}{reason[0]}".rstrip()
     for line in reason[1:]:
         yield " " * left + line
@@ -137,7 +138,7 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return repr(value) if " " in value else clean(value)
+        return repr(value) if " " in value else printable(value)
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
@@ -158,11 +159,6 @@ def _sum(results: Sequence[Result]) -> str:
     if all(result.outcome is Outcome.SKIPPED for result in results):
         return f"{len(results)} {noun}: {told}. Nothing could be looked at."
     return f"{len(results)} {noun}: {told}."
-
-
-def clean(text: str) -> str:
-    """Nothing in it can move the cursor or change a colour: names in it may come from any user of the machine."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def painted(text: str, kind: Severity | Outcome, colour: bool) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from nodetriage.agent.cli import report
 from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
+from nodetriage.service.printable import printable
 
 AGENT = "agent"  # under this name the agent reports on itself
 
@@ -51,7 +52,7 @@ def as_text(answer: Mapping[str, Any], found: Sequence[Result], colour: bool = F
     if not kernel_log["followed"]:
         facts.append(f"kernel log not followed: {kernel_log['trouble'] or 'switched off'}")
     facts += [f"{a['class']} worker {a['pid']} hangs at: {a['doing']}" for a in answer["abandoned_workers"]]
-    yield from textwrap.wrap(report.clean("; ".join(facts)) + ".", report.WIDTH)
+    yield from textwrap.wrap(printable("; ".join(facts)) + ".", report.WIDTH)
 
 
 def age(seconds: float) -> str:

@@ -7,11 +7,13 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodetriage.analysis.cli import model, simulate
+from nodetriage.service import moment
+from nodetriage.service.printable import printable
 
 if TYPE_CHECKING:
     from nodetriage.analysis.history.history import History
@@ -32,8 +34,8 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     source.add_argument("--outages", type=Path, metavar="FILE", help="drains, tickets, repairs: Parquet or CSV")
     source.add_argument("--database", metavar="URL", help="the controller's store: sqlite:////PATH, postgresql://...")
     source.add_argument("--topology", type=Path, metavar="FILE", help="node, rack, switch, ...: Parquet or CSV")
-    source.add_argument("--since", type=moment, metavar="TIME", help="2026-01-31, 2026-01-31T12:00, or 30d (ago)")
-    source.add_argument("--until", type=moment, metavar="TIME", help="the same; the period is before it")
+    moment.add_since(source, "not before")
+    source.add_argument("--until", type=moment.argument, metavar="WHEN", help="before this; as --since")
     source.add_argument("--timezone", default="UTC", metavar="ZONE", help="in which sacct wrote (default: UTC)")
     source.add_argument("--settings", type=Path, metavar="FILE", help="TOML; the defaults are in docs/history.md")
     source.add_argument("--job", metavar="JOBID", help="only this: what ended that job")
@@ -76,19 +78,6 @@ def report(args: argparse.Namespace) -> int:
         return _say(f"report: {error}", UNKNOWN)
     except OSError as error:
         return _say(f"report: {error.filename or ''}: {error.strerror or error}", UNKNOWN)
-
-
-def moment(text: str) -> datetime:
-    """A time of the command line: ISO 8601 (UTC unless it says otherwise), or days or hours ago as 30d, 12h."""
-    number, unit = text[:-1], text[-1:]
-    if number.isdecimal() and unit in ("d", "h"):
-        ago = timedelta(days=int(number)) if unit == "d" else timedelta(hours=int(number))
-        return datetime.now(UTC) - ago
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a time such as 2026-01-31, or 30d, got {text!r}") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -150,7 +139,7 @@ class _Progress:
 
 
 def _say(text: str, status: int) -> int:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
     return status
 
 

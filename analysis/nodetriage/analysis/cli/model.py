@@ -16,6 +16,7 @@ from nodetriage.analysis.cli.model_options import OPTIONS
 from nodetriage.analysis.models import checkpoint, ettr, goodput, interruptions, mttf, retention, solve, spares
 from nodetriage.analysis.models.figure import Figure, OutOfDomain
 from nodetriage.analysis.models.interruptions import MINUTES_PER_DAY, Run
+from nodetriage.service import table
 
 Args = argparse.Namespace
 BAD_COMMAND_LINE = 78  # EX_CONFIG of sysexits.h, as everywhere in nodetriage
@@ -57,7 +58,10 @@ def _speaking(name: str, verb: Verb) -> Callable[[Args], int]:
         except OutOfDomain as error:
             sys.stderr.write(f"model {name}: {error}\n")
             return BAD_COMMAND_LINE
-        sys.stdout.write(answer.as_json() if args.json else answer.as_text())
+        if args.json:
+            sys.stdout.write(answer.as_json())
+        else:
+            table.write(sys.stdout, *answer.parts())
         return 0
 
     return speak

@@ -1,10 +1,12 @@
 """What a verb of `nodetriagectl model` answers, as text and as JSON."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from nodetriage.analysis.models.figure import Figure
+from nodetriage.service.table import Line, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +23,14 @@ class Answer:
         shown = {"kind": "model", **{k: v for k, v in found.items() if v}}
         return json.dumps(shown, indent=2, allow_nan=False) + "\n"
 
-    def as_text(self) -> str:
+    def parts(self) -> Iterator[Line | Table]:
         """For a person: figures, the table, then what was refused."""
-        lines = [f.line() for f in self.figures]
+        yield from (Line(line) for f in self.figures for line in f.line().splitlines())
         if self.rows:
-            lines += ["model:", "  ".join(self.rows[0])]
-            lines += ["  ".join(_cell(v).rjust(len(k)) for k, v in row.items()) for row in self.rows]
-        return "\n".join([*lines, *(f"not answered: {r}" for r in self.refused)]) + "\n"
+            yield Line("model:", "bold")
+            numbers = frozenset(k for k, v in self.rows[0].items() if not isinstance(v, str))
+            yield Table(list(self.rows[0]), [tuple(map(_cell, row.values())) for row in self.rows], numbers)
+        yield from (Line(f"not answered: {r}") for r in self.refused)
 
 
 def _cell(value: object) -> str:

@@ -1,6 +1,7 @@
 """`nodetriagectl simulate`: writes a made-up history with its truth, for trying the reports and their settings."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("--rf-per-1000-node-days", type=float, default=6.5, metavar="X", help=rate)
     share = "share of nodes that are lemons (default: 0.012)"
     parser.add_argument("--lemon-share", type=float, default=0.012, metavar="X", help=share)
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(verb=write)
 
 
@@ -45,7 +47,11 @@ def write(args: argparse.Namespace) -> int:
         }
         for name, frame in tables.items():
             write_parquet(frame, args.directory / f"{name}.parquet")
-            sys.stdout.write(f"{args.directory / name}.parquet: {frame.height} rows\n")
+        rows = {f"{args.directory / name}.parquet": frame.height for name, frame in tables.items()}
+        if args.json:
+            sys.stdout.write(json.dumps({"rows": rows}) + "\n")
+        else:
+            sys.stdout.writelines(f"{file}: {count} rows\n" for file, count in rows.items())
     except ValueError as error:
         sys.stderr.write(f"simulate: {error}\n")
         return 78  # EX_CONFIG of sysexits.h

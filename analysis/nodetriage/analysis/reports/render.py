@@ -2,31 +2,25 @@
 
 import json
 import math
-import textwrap
+from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Any, TextIO
 
 import polars as pl
 from polars import selectors
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from nodetriage.analysis.history.history import History
 from nodetriage.analysis.reports.report import Report
 from nodetriage.analysis.reports.section import Section
-
-# Characters. Without a terminal a table takes what it needs, so that every row stays one line.
-_PIPE_WIDTH = 2000
-_TEXT_WIDTH = 120
+from nodetriage.service import table
+from nodetriage.service.printable import printable
+from nodetriage.service.table import Line, Table
 
 
 def as_text(reports: list[Report], out: TextIO, most_rows: int) -> None:
     """Tables with their notes; long ones are cut after `most_rows` and say how much is left out."""
-    console = Console(file=out, width=None if out.isatty() else _PIPE_WIDTH, highlight=False, markup=False)
-    for report in reports:
-        for section in report.sections:
-            _section(console, section, most_rows)
+    sections = [section for report in reports for section in report.sections]
+    table.write(out, *(part for section in sections for part in _section(section, most_rows)))
 
 
 def as_json(reports: list[Report], history: History, out: TextIO) -> None:
@@ -46,29 +40,26 @@ def as_json(reports: list[Report], history: History, out: TextIO) -> None:
 def as_csv(reports: list[Report], out: TextIO) -> None:
     """One CSV table after the other, each below a line `# name: title`, with an empty line between."""
     for section in (s for r in reports for s in r.sections):
-        out.write(f"# {section.name}: {_title(section)}\n{_flat(section.table).write_csv()}\n")
+        out.write(f"# {section.name}: {printable(_title(section))}\n{_flat(section.table).write_csv()}\n")
 
 
-def _section(console: Console, section: Section, most_rows: int) -> None:
-    console.print(f"\n{_title(section)}", style="bold")
-    for alarm in section.alarms:
-        console.print(f"  ALARM {alarm}", style="red")
+def _section(section: Section, most_rows: int) -> Iterator[Line | Table | str]:
+    yield ""
+    yield Line(_title(section), "bold")
+    yield from (Line(f"ALARM {alarm}", "red", indent=2) for alarm in section.alarms)
     if section.table.height:
-        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for name, dtype in section.table.schema.items():
-            shown.add_column(name, justify="right" if dtype.is_numeric() else "left", overflow="fold")
-        for row in section.table.head(most_rows).iter_rows():
-            shown.add_row(*(_cell(v) for v in row))
-        console.print(shown)
+        numbers = frozenset(name for name, dtype in section.table.schema.items() if dtype.is_numeric())
+        rows = [tuple(map(_cell, row)) for row in section.table.head(most_rows).iter_rows()]
+        yield Table(section.table.columns, rows, numbers)
     elif section.name != "input":
-        console.print("  nothing in this period")
+        yield Line("nothing in this period", indent=2)
     if section.table.height > most_rows:
-        console.print(f"  {section.table.height - most_rows:,} rows more (--rows, --csv or --json show them)")
-    width = min(_TEXT_WIDTH, console.width)
-    for note in section.notes:
-        console.print(textwrap.fill(note, width, initial_indent="  ", subsequent_indent="  "), style="dim")
+        left_out = section.table.height - most_rows
+        yield Line(f"{left_out:,} rows more (--rows, --csv or --json show them)", indent=2)
+    yield from (Line(note, "dim", indent=2) for note in section.notes)
     for text in section.texts:
-        console.print("\n" + textwrap.fill(text, width))
+        yield ""
+        yield text
 
 
 def _title(section: Section) -> str:
@@ -112,14 +103,16 @@ def _plain(section: Section) -> dict[str, Any]:
     }
 
 
-def _flat(table: pl.DataFrame) -> pl.DataFrame:
-    lists = [c for c, t in table.schema.items() if isinstance(t, pl.List)]
-    return _rounded(table.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(",")) if lists else table)
+def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+    lists = [c for c, t in frame.schema.items() if isinstance(t, pl.List)]
+    flat = frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(",")) if lists else frame
+    texts = selectors.string()
+    return _rounded(flat.with_columns(texts.map_elements(printable, return_dtype=pl.String)))
 
 
-def _rounded(table: pl.DataFrame) -> pl.DataFrame:
+def _rounded(frame: pl.DataFrame) -> pl.DataFrame:
     # The last digits of a sum depend on the order in which threads add; the same history gives the same text.
-    return table.with_columns(selectors.float().round_sig_figs(12))
+    return frame.with_columns(selectors.float().round_sig_figs(12))
 
 
 def _finite(value: object) -> object:

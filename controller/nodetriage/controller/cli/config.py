@@ -1,9 +1,10 @@
 """The verb `config`: are the controller's files right, and what is in force."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
+
+from nodetriage.controller.cli.options import add_json, print_result
 
 
 def add(verbs: Any) -> None:
@@ -17,8 +18,8 @@ def add(verbs: Any) -> None:
         added = inner.add_parser(name, help=text, description=text)
         added.add_argument("--config", type=Path, metavar="FILE", help="settings (/etc/nodetriage/controller.toml)")
         added.set_defaults(verb=run)
+        add_json(added)
         if name == "show":
-            added.add_argument("--json", action="store_true", help="print JSON")
             added.add_argument("--changed", action="store_true", help="only what is not a default")
 
 
@@ -29,14 +30,12 @@ def _check(arguments: argparse.Namespace) -> int:
     settings = load(path)
     settings.load_policy()
     settings.load_topology()
-    read = [*files(path), *filter(None, (settings.policy.file, settings.controller.topology))]
-    sys.stdout.write(f"{', '.join(map(str, read))}: ok\n")
+    read = [*map(str, files(path)), *map(str, filter(None, (settings.policy.file, settings.controller.topology)))]
+    print_result(arguments, {"ok": True, "files": read}, f"{', '.join(read)}: ok")
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    import json
-
     from nodetriage.checks.model.settings import as_toml, leaf_keys, leaves, load_toml, shown
     from nodetriage.controller.config import DEFAULT_CONFIG, files, load
 
@@ -48,9 +47,6 @@ def _show(arguments: argparse.Namespace) -> int:
     lines = [(key, value) for key, value in leaves(settings) if not key.startswith("policy.")]
     lines += leaves(settings.load_policy(), "policy")
     lines = [(key, value) for key, value in lines if key in sources or not arguments.changed]
-    if arguments.json:
-        found = [{"key": k, "value": as_toml(v), "source": sources.get(k, "default")} for k, v in lines]
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
-    else:
-        sys.stdout.writelines(f"{line}\n" for line in shown(lines, lambda key: sources.get(key, "")))
+    found = [{"key": k, "value": as_toml(v), "source": sources.get(k, "default")} for k, v in lines]
+    print_result(arguments, found, *shown(lines, lambda key: sources.get(key, "")))
     return 0

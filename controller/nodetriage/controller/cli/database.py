@@ -1,9 +1,10 @@
 """The verb `database`: which revision the tables are at, and the way to the newest."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
+
+from nodetriage.controller.cli.options import add_json, print_result
 
 
 def add(verbs: Any) -> None:
@@ -18,6 +19,7 @@ def add(verbs: Any) -> None:
     upgrade.set_defaults(verb=_upgrade)
     for one in (current, upgrade):
         one.add_argument("--config", type=Path, metavar="FILE", help="settings (/etc/nodetriage/controller.toml)")
+        add_json(one)
 
 
 def _current(arguments: argparse.Namespace) -> int:
@@ -25,8 +27,9 @@ def _current(arguments: argparse.Namespace) -> int:
 
     engine = database.open_database(_url(arguments), read_only=True)
     with engine.connect() as connection:
-        found = database.revision(connection) or "none"
-    sys.stdout.write(f"{found} (this nodetriage needs {schema.REVISION})\n")
+        found = database.revision(connection)
+    whole = {"revision": found or None, "needed": schema.REVISION}
+    print_result(arguments, whole, f"{found or 'none'} (this nodetriage needs {schema.REVISION})")
     return 0 if found == schema.REVISION else 1
 
 
@@ -34,8 +37,8 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.store import database, migrate
 
     before, after = migrate.upgrade(database.open_database(_url(arguments)))
-    said = f"already at {after}" if before == after else f"upgraded from {before or 'empty'} to {after}"
-    sys.stdout.write(said + "\n")
+    text = f"already at {after}" if before == after else f"upgraded from {before or 'empty'} to {after}"
+    print_result(arguments, {"before": before or None, "after": after}, text)
     return 0
 
 

@@ -7,7 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from nodetriage.controller.cli.options import add_options, ago_us, connection, positive, print_json
+from nodetriage.controller.cli.options import add_options, connection, positive, print_result
+from nodetriage.service import moment
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -23,7 +24,7 @@ def add(verbs: Any) -> None:
     events.add_argument("--node", action="append", default=[], help="of this node (may be repeated)")
     events.add_argument("--fault", action="append", default=[], help="of this fault code (may be repeated)")
     events.add_argument("--severity", choices=("info", "warning", "major", "critical"), help="this severe or worse")
-    events.add_argument("--since", type=ago_us, metavar="AGO", help="not older than 30m, 12h, 7d")
+    moment.add_since(events, "not older than")
     events.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
     events.add_argument(
         "--follow", action="store_true", help="stay, and print what comes (with --json: one object a line)"
@@ -41,25 +42,21 @@ def add(verbs: Any) -> None:
 
 def _events(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import format, render
-    from nodetriage.controller.store import history
+    from nodetriage.controller.store import history, state_store
     from nodetriage.controller.store.history import EventFilter
 
     wanted = EventFilter(
         nodes=tuple(arguments.node),
         faults=tuple(arguments.fault),
         min_severity=format.SEVERITIES.index(arguments.severity) + 1 if arguments.severity else 0,
-        since_us=arguments.since,
+        since_us=state_store.to_us(arguments.since) if arguments.since else None,
     )
     with connection(arguments) as opened:
         if arguments.follow:
             return _follow(opened, wanted, arguments)
         found = history.newest_events(opened, wanted, arguments.limit)
-    if arguments.json:
-        print_json([format.event_json(stored) for stored in found])
-    elif found:
-        render.show(render.event_table(found))
-    else:
-        render.show("no such events")
+    shown = render.event_table(found) if found else "no such events"
+    print_result(arguments, [format.event_json(stored) for stored in found], shown)
     return 0
 
 
@@ -72,8 +69,10 @@ def _follow(opened: "Connection", wanted: "EventFilter", arguments: argparse.Nam
     last = history.newest_cursor(opened) if not page else page[-1].cursor
     while True:
         for stored in page:
-            line = json.dumps(format.event_json(stored)) if arguments.json else render.event_line(stored)
-            sys.stdout.write(line + "\n")
+            if arguments.json:
+                sys.stdout.write(json.dumps(format.event_json(stored)) + "\n")
+            else:
+                render.show(render.event_line(stored))
             last = stored.cursor
         sys.stdout.flush()
         opened.rollback()  # lets the database move on between two looks
@@ -88,10 +87,6 @@ def _actions(arguments: argparse.Namespace) -> int:
 
     with connection(arguments) as opened:
         found = fleet.newest_actions(opened, arguments.node, arguments.open, arguments.limit)
-    if arguments.json:
-        print_json([format.record_json(record) for record in found])
-    elif found:
-        render.show(render.action_table(found))
-    else:
-        render.show("no such actions")
+    shown = render.action_table(found) if found else "no such actions"
+    print_result(arguments, [format.record_json(record) for record in found], shown)
     return 0

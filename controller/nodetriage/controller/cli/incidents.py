@@ -1,18 +1,21 @@
-"""The verbs `incidents` and `incident ID`: what happened, told as stories."""
+"""The verbs `incidents` and `incident ID`: events, actions and repairs that belong together, in order."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from nodetriage.controller.cli.options import add_options, ago_us, connection, positive, print_json
+from nodetriage.controller.cli.options import add_options, connection, positive, print_result
+from nodetriage.service import moment
 
 if TYPE_CHECKING:
     from nodetriage.controller.store.incidents import Incident
+
+_COLUMNS = ("id", "began", "node", "severity", "what", "ended")
 
 
 def add(verbs: Any) -> None:
     text = "what happened, grouped by node, device and time: faults, incidents of the fleet, planned stops"
     incidents = verbs.add_parser("incidents", help=text, description=text)
-    incidents.add_argument("--since", type=ago_us, metavar="AGO", help="that began since 12h, 7d (7d)")
+    moment.add_since(incidents, "that began after", "7d")
     incidents.add_argument("--node", default="", help="of this node")
     incidents.add_argument(
         "--severity", choices=("info", "warning", "major", "critical"), default="major", help="or worse (major)"
@@ -23,7 +26,7 @@ def add(verbs: Any) -> None:
     text = "one incident, from its first sign to its end, with the time that each stage took"
     one = verbs.add_parser("incident", help=text, description=text)
     one.add_argument("id", metavar="ID")
-    one.add_argument("--since", type=ago_us, metavar="AGO", help="look for it since 12h, 90d (90d)")
+    moment.add_since(one, "search from", "90d")
     add_options(one)
     one.set_defaults(verb=_incident)
 
@@ -33,15 +36,10 @@ def _incidents(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import render
 
     least = Severity[arguments.severity.upper()]
-    found = [i for i in _read(arguments, arguments.node, "7d") if i.kind != "fault" or i.severity >= least][
-        -arguments.limit :
-    ]
-    if arguments.json:
-        print_json([_json(i) for i in found])
-    elif found:
-        render.show(render.plain_table(("id", "began", "node", "severity", "what", "ended"), [_row(i) for i in found]))
-    else:
-        render.show("no such incidents")
+    found = [i for i in _read(arguments, arguments.node) if i.kind != "fault" or i.severity >= least]
+    found = found[-arguments.limit :]
+    shown = render.record_table(_COLUMNS, [_row(i) for i in found]) if found else "no such incidents"
+    print_result(arguments, [_json(i) for i in found], shown)
     return 0
 
 
@@ -50,29 +48,27 @@ def _incident(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.store import incident_rows, state_store
     from nodetriage.controller.store.database import NoDatabase
 
-    told = next((i for i in _read(arguments, "", "90d") if i.id == arguments.id), None)
+    told = next((i for i in _read(arguments, "") if i.id == arguments.id), None)
     if told is None:
         raise NoDatabase(f"{arguments.id}: no such incident; `nodetriagectl incidents` lists them")
     with connection(arguments) as opened:
         lines = incident_rows.lines(opened, told)
     story = [{"at": format.iso(state_store.to_us(at)), "what": what} for at, what in lines]
-    if arguments.json:
-        print_json({**_json(told), "story": story})
-        return 0
     stages = "  ".join(f"{name} {seconds:.1f} s" for name, seconds in told.stages.items() if seconds is not None)
-    head = render.plain_table(("id", "began", "node", "severity", "what", "ended"), [_row(told)])
+    head = render.record_table(_COLUMNS, [_row(told)])
     clock = [{"time (UTC)": (line["at"] or "").replace("T", " ")[:23], "what": line["what"]} for line in story]
-    render.show(head, "", stages, "", render.plain_table(("time (UTC)", "what"), clock))
+    parts = (head, "", stages, "", render.record_table(("time (UTC)", "what"), clock))
+    print_result(arguments, {**_json(told), "story": story}, *parts)
     return 0
 
 
-def _read(arguments: argparse.Namespace, node: str, ago: str) -> list["Incident"]:
-    from nodetriage.controller.store import incident_rows, state_store
+def _read(arguments: argparse.Namespace, node: str) -> list["Incident"]:
+    from nodetriage.controller.store import incident_rows
     from nodetriage.controller.store.database import NoDatabase
 
     with connection(arguments) as opened:
         try:
-            return incident_rows.incidents(opened, state_store.from_us(arguments.since or ago_us(ago)), node)
+            return incident_rows.incidents(opened, arguments.since, node)
         except LookupError as error:
             raise NoDatabase(str(error)) from error
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from nodetriage.service.printable import printable
 from nodetriage.service.version import VERSION
 
 UNKNOWN = 3
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _say(text: str, code: int) -> int:
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"nodetriagectl: {text}\n")
+        sys.stderr.write(f"nodetriagectl: {printable(text)}\n")
     return code
 
 

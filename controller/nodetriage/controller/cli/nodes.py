@@ -4,11 +4,11 @@ import argparse
 import time
 from typing import Any
 
-from nodetriage.controller.cli.options import add_options, connection, print_json
+from nodetriage.controller.cli.options import add_options, connection, print_result
 
 
 def add(verbs: Any) -> None:
-    text = "every node: its state, when it was last heard, what is wrong with it"
+    text = "every node: its state, when its agent last spoke, what is wrong with it"
     nodes = verbs.add_parser("nodes", help=text, description=text)
     add_options(nodes)
     nodes.set_defaults(verb=_nodes)
@@ -26,12 +26,8 @@ def _nodes(arguments: argparse.Namespace) -> int:
     with connection(arguments) as opened:
         views = fleet.node_views(opened)
     now_us = time.time_ns() // 1000
-    if arguments.json:
-        print_json([format.node_json(view, now_us) for view in views])
-    elif views:
-        render.show(render.node_table(views, now_us))
-    else:
-        render.show("no node has said hello yet")
+    shown = render.node_table(views, now_us) if views else "no agent has connected yet"
+    print_result(arguments, [format.node_json(view, now_us) for view in views], shown)
     return 0
 
 
@@ -39,6 +35,7 @@ def _node(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import format, render
     from nodetriage.controller.store import fleet, history
     from nodetriage.controller.store.database import NoDatabase
+    from nodetriage.service.table import Line
 
     name = arguments.name
     with connection(arguments) as opened:
@@ -47,19 +44,17 @@ def _node(arguments: argparse.Namespace) -> int:
         actions = fleet.newest_actions(opened, name, only_open=False, limit=20)
         transitions = fleet.newest_transitions(opened, name, limit=20)
     if not views:
-        raise NoDatabase(f"{name}: no node of this name ever said hello; `nodetriagectl nodes` lists them")
+        raise NoDatabase(
+            f"{name}: no agent of a node of this name ever connected; `nodetriagectl nodes` lists the nodes"
+        )
     now_us = time.time_ns() // 1000
     checks = fleet.check_views(views[0].row, outcomes)
-    if arguments.json:
-        print_json(
-            {
-                **format.node_json(views[0], now_us),
-                "checks": [format.check_json(check, now_us) for check in checks],
-                "actions": [format.record_json(a) for a in actions],
-                "transitions": [format.record_json(t) for t in transitions],
-            }
-        )
-        return 0
+    whole = {
+        **format.node_json(views[0], now_us),
+        "checks": [format.check_json(check, now_us) for check in checks],
+        "actions": [format.record_json(a) for a in actions],
+        "transitions": [format.record_json(t) for t in transitions],
+    }
     parts: list[Any] = [render.node_table(views, now_us)]
     for title, table in (
         ("Open findings", render.finding_table(views[0].findings)),
@@ -67,6 +62,6 @@ def _node(arguments: argparse.Namespace) -> int:
         ("Actions", render.action_table(actions)),
         ("States", render.transition_table(transitions)),
     ):
-        parts += ["", f"[bold]{title}[/]", table if table.row_count else "none"]
-    render.show(*parts)
+        parts += ["", Line(title, "bold"), table if table.rows else "none"]
+    print_result(arguments, whole, *parts)
     return 0

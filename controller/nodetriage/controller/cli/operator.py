@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nodetriage.controller.cli.options import add_options, connection, print_json
+from nodetriage.controller.cli.options import add_json, add_options, connection, print_result
 
 REFUSED = 1
 
@@ -69,6 +69,7 @@ def _add_agent_verbs(verbs: Any) -> None:
 def _add_socket(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--config", type=Path, metavar="FILE", help="the controller's settings, to find its socket")
     verb.add_argument("--socket", type=Path, metavar="FILE", help="its operator.sock")
+    add_json(verb)
 
 
 def _maintenance(arguments: argparse.Namespace) -> int:
@@ -113,15 +114,15 @@ def _breaker_status(arguments: argparse.Namespace) -> int:
     facts = state.breaker
     opened_at = format.iso(state_store.to_us(facts.opened_at)) if facts.opened_at else None
     closed_at = format.iso(state_store.to_us(facts.closed_at)) if facts.closed_at else None
-    if arguments.json:
-        whole = {"open": facts.is_open, "since": opened_at, "why": facts.why}
-        print_json({**whole, "closed_at": closed_at, "closed_by": facts.closed_by, "closed_why": facts.closed_why})
-    elif facts.is_open:
-        sys.stdout.write(f"open since {opened_at}: {facts.why}\n")
+    whole = {"open": facts.is_open, "since": opened_at, "why": facts.why}
+    whole |= {"closed_at": closed_at, "closed_by": facts.closed_by, "closed_why": facts.closed_why}
+    if facts.is_open:
+        text = f"open since {opened_at}: {facts.why}"
     elif facts.closed_at:
-        sys.stdout.write(f"closed; at {closed_at} by {facts.closed_by}: {facts.closed_why}\n")
+        text = f"closed; at {closed_at} by {facts.closed_by}: {facts.closed_why}"
     else:
-        sys.stdout.write("closed; it never opened\n")
+        text = "closed; it never opened"
+    print_result(arguments, whole, text)
     return 2 if facts.is_open else 0
 
 
@@ -144,12 +145,8 @@ def _held(arguments: argparse.Namespace) -> int:
             "component": drain.component,
         }
         rows.append({**row, "incident": drain.incident, "wanted_at": wanted_at, "why": drain.held_why})
-    if arguments.json:
-        print_json(rows)
-    elif rows:
-        render.show(render.plain_table(("severity", "node", "fault", "component", "why"), rows))
-    else:
-        render.show("nothing is held")
+    columns = ("severity", "node", "fault", "component", "why")
+    print_result(arguments, rows, render.record_table(columns, rows) if rows else "no drain is queued")
     return 0
 
 
@@ -158,6 +155,7 @@ def _ask(arguments: argparse.Namespace, method: str, **request: Any) -> int:
     from nodetriage.controller import config
     from nodetriage.controller.rpc import operator
     from nodetriage.controller.store.database import NoDatabase
+    from nodetriage.service import table
     from nodetriage.v1 import health_pb2
 
     path = arguments.socket or config.load(arguments.config or config.DEFAULT_CONFIG).run_dir / operator.SOCKET
@@ -167,7 +165,10 @@ def _ask(arguments: argparse.Namespace, method: str, **request: Any) -> int:
         reply = operator.ask(path, method, kind(actor=_actor(), **request))
     except ConnectionError as error:
         raise NoDatabase(str(error)) from error
-    (sys.stdout if reply.done else sys.stderr).write(f"{reply.message or 'done'}\n")
+    if arguments.json or reply.done:
+        print_result(arguments, {"done": reply.done, "message": reply.message}, reply.message or "done")
+    else:
+        table.write(sys.stderr, reply.message or "refused without a reason")
     return 0 if reply.done else REFUSED
 
 

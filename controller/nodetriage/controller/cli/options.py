@@ -1,11 +1,9 @@
-"""How the reading verbs reach the history: their common options, and a connection that can only read."""
+"""What the verbs share: their options, a connection that can only read, and how they print."""
 
 import argparse
 import contextlib
 import json
-import re
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    from nodetriage.service.table import Line, Table
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -21,6 +19,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     source = verb.add_mutually_exclusive_group()
     source.add_argument("--config", type=Path, metavar="FILE", help="the controller's settings, to find its database")
     source.add_argument("--database", metavar="URL", help="sqlite:///FILE or postgresql://HOST/NAME")
+    add_json(verb)
+
+
+def add_json(verb: argparse.ArgumentParser) -> None:
+    """--json, which every verb has."""
     verb.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -41,13 +44,6 @@ def connection(arguments: argparse.Namespace) -> Iterator["Connection"]:
         engine.dispose()
 
 
-def ago_us(text: str) -> int:
-    """Unix microseconds of "30m", "12h", "7d" ago, for argparse."""
-    if not (match := re.fullmatch(r"(\d{1,6})([smhd])", text)):
-        raise argparse.ArgumentTypeError(f"expected a time as 30m, 12h or 7d, got {text!r}")
-    return (time.time_ns() // 1000) - int(match[1]) * _UNITS_S[match[2]] * 1_000_000
-
-
 def positive(text: str) -> int:
     """A whole number of at least 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
@@ -55,6 +51,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def print_result(arguments: argparse.Namespace, value: Any, *parts: "Table | Line | str") -> None:
+    """The value where --json was given, else the parts."""
+    from nodetriage.service import table
+
+    if arguments.json:
+        print_json(value)
+    else:
+        table.write(sys.stdout, *parts)
+
+
 def print_json(value: Any) -> None:
+    """ASCII: what a node wrote is escaped."""
     json.dump(value, sys.stdout, indent=2 if sys.stdout.isatty() else None)
     sys.stdout.write("\n")

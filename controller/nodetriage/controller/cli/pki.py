@@ -2,11 +2,10 @@
 
 import argparse
 import datetime
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodetriage.controller.cli.options import print_json
+from nodetriage.controller.cli.options import add_json, print_result
 
 if TYPE_CHECKING:
     from nodetriage.controller.auth.pki import Found, Pki, PkiSettings
@@ -43,8 +42,9 @@ def add(verbs: Any) -> None:
     show = actions.add_parser("show", help=text, description=text)
     show.add_argument("files", nargs="*", type=Path, metavar="FILE", help="these instead of the folder's")
     show.add_argument("--within", type=_days, default=14, metavar="N", help="what counts as soon, in days (14)")
-    show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(act=_show)
+    for action in (init, issue, renew, show):
+        add_json(action)
     verb.set_defaults(verb=_run)
 
 
@@ -92,8 +92,9 @@ def _names(given: list[str]) -> list[str]:
 
 def _init(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") -> int:
     file = pki.init(arguments.days or settings.ca_days, _now(), arguments.force)
-    sys.stdout.write(f"{file}: give this to every node and controller\n")
-    sys.stdout.write(f"{file.with_suffix('.key')}: keep this where certificates are made, and nowhere else\n")
+    key = file.with_suffix(".key")
+    lines = (f"{file}: give this to every node and controller", f"{key}: keep this where certificates are made only")
+    print_result(arguments, {"certificate": str(file), "key": str(key)}, *lines)
     return 0
 
 
@@ -106,8 +107,8 @@ def _issue(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") -
     if arguments.address and (role is not Role.CONTROLLER or len(names) != 1):
         raise ConfigError("--address: only with one controller")
     days = arguments.days or settings.days(role)
-    for name in names:
-        sys.stdout.write(f"{pki.issue(role, name, arguments.address, days, _now(), arguments.force)}\n")
+    files = [str(pki.issue(role, name, arguments.address, days, _now(), arguments.force)) for name in names]
+    print_result(arguments, {"files": files}, *files)
     return 0
 
 
@@ -116,11 +117,13 @@ def _renew(arguments: argparse.Namespace, _: "PkiSettings", pki: "Pki") -> int:
 
     now, names = _now(), set(_names(arguments.names))
     before = now + datetime.timedelta(days=arguments.within)
+    files: list[str] = []
     for found in pki.issued():
         if found.holder.role is Role.AUTHORITY or (names and found.file.stem not in names):
             continue
         if names or found.holder.ends < before:
-            sys.stdout.write(f"{pki.renew(found, now)}\n")
+            files.append(str(pki.renew(found, now)))
+    print_result(arguments, {"files": files}, *files)
     return 0
 
 
@@ -130,12 +133,8 @@ def _show(arguments: argparse.Namespace, _: "PkiSettings", pki: "Pki") -> int:
 
     found = [look(file) for file in arguments.files] or pki.issued()
     now = _now()
-    if arguments.json:
-        print_json([_json(one, now) for one in found])
-    elif found:
-        render.show(render.certificate_table(found, now))
-    else:
-        render.show(f"{pki.folder}: no certificates")
+    shown = render.certificate_table(found, now) if found else f"{pki.folder}: no certificates"
+    print_result(arguments, [_json(one, now) for one in found], shown)
     ends = min((one.holder.ends for one in found), default=None)
     if ends is None or ends > now + datetime.timedelta(days=arguments.within):
         return 0

@@ -1,12 +1,11 @@
 """The verbs `policy explain`, `policy check`, `would-have` and `replay`: what a policy says and would do."""
 
 import argparse
-import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodetriage.controller.cli.options import add_options, ago_us, connection, print_json
+from nodetriage.controller.cli.options import add_options, connection, print_result
+from nodetriage.service import moment
 
 if TYPE_CHECKING:
     from nodetriage.controller.settings.rules import Policy
@@ -28,13 +27,13 @@ def add(verbs: Any) -> None:
     policy.set_defaults(verb=_policy)
     text = "what shadow rules, new checks or a milder mode kept from being done"
     would = verbs.add_parser("would-have", help=text, description=text)
-    would.add_argument("--since", type=ago_us, metavar="AGO", help="not older than 30m, 12h, 7d (7d)")
+    moment.add_since(would, "not older than", "7d")
     add_options(would)
     would.set_defaults(verb=_would_have)
     text = "what another policy would have done with all that happened; touches nothing"
     replay = verbs.add_parser("replay", help=text, description=text)
     replay.add_argument("--policy", type=Path, metavar="FILE", required=True, help="the policy to try")
-    replay.add_argument("--since", type=ago_us, metavar="AGO", help="compare what came since 12h, 30d (30d)")
+    moment.add_since(replay, "compare what came after", "30d")
     add_options(replay)
     replay.set_defaults(verb=_replay)
 
@@ -47,7 +46,8 @@ def _policy(arguments: argparse.Namespace) -> int:
     found = load_policy(Path(arguments.subject))
     shadow = sum(rule.shadow or not rule.action.drains for rule in found.rule)
     text = f"sound: mode {found.mode}, {len(found.rule)} rules, {shadow} of them drain nothing"
-    sys.stdout.write(f"{arguments.subject}: {text}\n")
+    whole = {"file": arguments.subject, "mode": found.mode, "rules": len(found.rule), "drain_nothing": shadow}
+    print_result(arguments, whole, f"{arguments.subject}: {text}")
     return 0
 
 
@@ -60,10 +60,8 @@ def _explain(arguments: argparse.Namespace) -> int:
         partitions, profile = _node(arguments)
     severity = Severity[arguments.severity.upper()] if arguments.severity else None
     found = explain.explain(_in_force(arguments), arguments.subject, severity, partitions, profile)
-    if arguments.json:
-        print_json({"fault": found.fault, "action": found.action, "steps": list(found.steps)})
-    else:
-        sys.stdout.write("\n".join((*found.steps, f"so: {found.action}")) + "\n")
+    whole = {"fault": found.fault, "action": found.action, "steps": list(found.steps)}
+    print_result(arguments, whole, *found.steps, f"so: {found.action}")
     return 0
 
 
@@ -92,19 +90,14 @@ def _node(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
 
 def _would_have(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import format, render
-    from nodetriage.controller.store import fleet
+    from nodetriage.controller.store import fleet, state_store
 
-    since_us = arguments.since or ago_us("7d")
     with connection(arguments) as opened:
-        found = fleet.shadow_actions(opened, since_us)
+        found = fleet.shadow_actions(opened, state_store.to_us(arguments.since))
     rows = [{**row, "severity": format.severity(row["severity"]), "last": format.iso(row["last_us"])} for row in found]
     columns = ("action", "fault", "severity", "times", "nodes", "last")
-    if arguments.json:
-        print_json([{name: row[name] for name in columns} for row in rows])
-    elif rows:
-        render.show(render.plain_table(columns, rows))
-    else:
-        render.show("nothing was kept from being done")
+    shown = render.record_table(columns, rows) if rows else "the policy held nothing back"
+    print_result(arguments, [{name: row[name] for name in columns} for row in rows], shown)
     return 0
 
 
@@ -113,11 +106,9 @@ def _replay(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.engine import inputs
     from nodetriage.controller.policy import replay
     from nodetriage.controller.settings.rules import load_policy
-    from nodetriage.controller.store import state_store
     from nodetriage.controller.store.database import NoDatabase
 
-    policy = load_policy(arguments.policy)
-    since: datetime = state_store.from_us(arguments.since or ago_us("30d"))
+    policy, since = load_policy(arguments.policy), arguments.since
     with connection(arguments) as opened:
         try:
             then = replay.run(inputs.history(opened, since), None, since).counts()
@@ -125,10 +116,8 @@ def _replay(arguments: argparse.Namespace) -> int:
         except LookupError as error:
             raise NoDatabase(str(error)) from error
     rows = [{"figure": n, "then": then[n], "other": other[n], "difference": _signed(other[n] - then[n])} for n in then]
-    if arguments.json:
-        print_json({"since": since.isoformat(), "then": then, "other": other})
-    else:
-        render.show(render.plain_table(("figure", "then", "other", "difference"), rows))
+    shown = render.record_table(("figure", "then", "other", "difference"), rows)
+    print_result(arguments, {"since": since.isoformat(), "then": then, "other": other}, shown)
     return 0
 
 
