@@ -273,3 +273,43 @@ async def test_a_topology_that_cannot_be_read_keeps_no_node_from_being_drained(t
         await controller.tell("n1")
         await until(lambda: controller.status("n1") == "done")
     assert len(slurm.said) == 1
+
+
+async def test_the_state_is_settled_only_when_it_has_what_is_on_disk(tmp_path: Path) -> None:
+    """An action that the executor reads must find the step that decided it."""
+    store, gate, begun = Store(open_database(f"sqlite:///{tmp_path}/h.sqlite")), asyncio.Event(), asyncio.Event()
+    await store.open()
+
+    class SlowToReturn:
+        async def read(self, work: Callable[[Any], Any]) -> Any:
+            return await store.read(work)
+
+        async def write(self, work: Callable[[Any], Any]) -> Any:
+            written = await store.write(work)
+            begun.set()
+            await gate.wait()  # on disk, and the reconciler does not know it yet
+            return written
+
+        async def record(self, node: str, batch: Any, received_us: int) -> Any:
+            return await store.record(node, batch, received_us)
+
+    reconciler = Reconciler(SlowToReturn(), NoScheduler(), ROOMY, tick_s=60)
+    command = OperatorCommand("close_breaker", "", "olga")
+    task = asyncio.create_task(reconciler.run())
+    gate.set()
+    await reconciler.post(command)
+    gate.clear()
+    begun.clear()
+    posted = asyncio.create_task(reconciler.post(command))
+    settled = asyncio.create_task(reconciler.settled())
+    await begun.wait()
+    waits = asyncio.create_task(reconciler.settled())
+    await asyncio.sleep(0)
+    assert settled.done()
+    assert not waits.done()
+    gate.set()
+    await waits
+    assert not (await posted).reply.accepted  # type: ignore[union-attr]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()

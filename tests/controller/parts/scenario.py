@@ -45,7 +45,6 @@ from nodetriage.controller.policy import drain_limits, liveness, transition
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.state import (
     ActionDone,
-    ActionKind,
     ActionOutcome,
     ContactChanged,
     Event,
@@ -113,7 +112,10 @@ class Scenario:
             self.out.append(f"{t.node}: {t.before or 'new'} -> {t.after} ({t.cause}; {t.actor})")
         for a in step.actions:
             what = f"{a.job}{', held' if a.hold else ''}" if a.job else a.node
-            self.out.append(f"{a.kind} {what or 'fleet'}: {a.text or a.id}")
+            self.out.append(f"{a.kind} {what}: {a.text or a.id}")
+        self.out += [f"notice {n.node or 'fleet'}: {n.text}" for n in step.notices]
+        if step.reply is not None and not step.reply.accepted:
+            self.out.append(step.reply.text)
         for node in step.state.nodes.values():
             old = before.nodes.get(node.node)
             if node.drain and node.drain.held_why and not (old and old.drain and old.drain.held_why):
@@ -266,9 +268,7 @@ class Scenario:
             self.take(SchedulerFailed(str(error)))
             return
         self.out += [f"  $ {line}" for line in self.slurm.said[said:]]
-        quiet = action.kind is ActionKind.NOTIFY
-        if not quiet:
-            self.out.append(f"done {action.id}: {done.outcome}{' (' + done.text + ')' if done.text else ''}")
+        self.out.append(f"done {action.id}: {done.outcome}{' (' + done.text + ')' if done.text else ''}")
         self.take(done)
 
     def _load(self) -> Any:

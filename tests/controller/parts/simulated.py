@@ -80,7 +80,7 @@ class Month:
             self.entries.append(ReplayInput(self.now, (event,)))
         self.state = step.state
         self.decided += [Decided(self.now, action) for action in step.actions]
-        self._todo += [a for a in step.actions if a.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW)]
+        self._todo += [a for a in step.actions if a.kind is not ActionKind.SHADOW]
 
     def _happenings(self) -> Iterator[Event]:
         chance = self.random.random()

@@ -234,7 +234,7 @@ class Soak:
             self._entries.append((self.now, event))
         self.state = step.state
         self.decided += [Decided(self.now, action) for action in step.actions]
-        self._todo += [a for a in step.actions if a.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW)]
+        self._todo += [a for a in step.actions if a.kind is not ActionKind.SHADOW]
         if self.state.breaker.is_open and not before.breaker.is_open:
             close = OperatorCommand("close_breaker", "", "olga", "looked at it")
             self.at(self.now_s + 2 * HOUR, lambda: self._take(close))

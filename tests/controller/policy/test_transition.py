@@ -161,7 +161,7 @@ class Run:
         self.state = step.state
         self.moved += step.transitions
         self.asked += step.actions
-        self.open += [a for a in step.actions if a.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW)]
+        self.open += [a for a in step.actions if a.kind is not ActionKind.SHADOW]
         if before.breaker.is_open and self.state.breaker.is_open:
             assert not [a for a in step.actions if a.id.startswith("drain-") and not a.id.endswith("-requeue")]
         self.check(step.actions)

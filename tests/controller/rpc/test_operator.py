@@ -87,7 +87,7 @@ async def test_a_repaired_node_is_brought_back_and_one_that_is_not_is_refused(tm
         await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, fault="gpu_off_bus")])))
         await there.until(lambda: (n := there.reconciler.state.nodes.get("n1")) and n.state is NodeState.DRAINED)
         refused = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))
-        assert (refused.done, refused.message) == (False, "undrain n1 refused to olga: still there: gpu_off_bus")
+        assert (refused.done, refused.message) == (False, "undrain n1 is refused: still there: gpu_off_bus")
         cleared = event(2, fault="gpu_off_bus", kind=pb.EVENT_KIND_CLEARED)
         await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[cleared])))
         await there.until(lambda: not there.reconciler.state.nodes["n1"].open_findings)

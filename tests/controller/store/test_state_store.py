@@ -153,7 +153,6 @@ def test_drains_come_before_requeues_and_the_worst_before_the_rest(engine: Engin
         Action("major", ActionKind.DRAIN, "n2", severity=Severity.MAJOR),
         Action("critical", ActionKind.DRAIN, "n3", severity=Severity.CRITICAL),
         Action("s", ActionKind.SHADOW, "n3", severity=Severity.CRITICAL),
-        Action("n", ActionKind.NOTIFY, "n3", severity=Severity.CRITICAL),
     ]
     with engine.begin() as connection:
         state_store.save(connection, FleetState(), transition.Step(FleetState(), tuple(asked)), NOW)

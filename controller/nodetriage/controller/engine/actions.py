@@ -23,7 +23,7 @@ async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
             return await _release(action, scheduler)
         case ActionKind.CANCEL:
             return await _cancel(action, scheduler)
-        case ActionKind.SHADOW | ActionKind.NOTIFY:
+        case ActionKind.SHADOW:
             return ActionDone(action, ActionOutcome.DONE)
 
 

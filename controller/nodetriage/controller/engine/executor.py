@@ -10,7 +10,7 @@ import structlog
 
 from nodetriage.controller.engine import actions
 from nodetriage.controller.policy.preconditions import Then, recheck
-from nodetriage.controller.policy.state import ActionDone, Event, FleetState, SchedulerFailed, Tick
+from nodetriage.controller.policy.state import ActionDone, Event, FleetState, SchedulerFailed
 from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import state_store
@@ -33,6 +33,8 @@ class Reconciling(Protocol):
     def rules(self) -> Policy: ...
 
     def now(self) -> datetime: ...
+
+    async def settled(self) -> None: ...
 
     async def post(self, event: Event) -> Any: ...
 
@@ -86,7 +88,7 @@ class Executor:
     async def _still_wanted(self, intent: state_store.Intent) -> bool:
         """Puts off or calls off what is not to be done now. What may have been done already is looked at first."""
         action = intent.action
-        await self._mind.post(Tick())  # the step that recorded it may not have ended yet
+        await self._mind.settled()  # the step that recorded the action may not be in `state` yet
         checked = recheck(self._mind.state, action, self._mind.now(), self._mind.rules)
         if checked.then is Then.DO:
             return True

@@ -18,10 +18,10 @@ from nodetriage.controller.engine import inputs
 from nodetriage.controller.engine.executor import RETRY_FIRST_S, Executor
 from nodetriage.controller.engine.poller import Places, Poller
 from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
-    ActionKind,
     ContactChanged,
     Event,
     FleetState,
@@ -87,6 +87,8 @@ class Reconciler:
         self._inbox: list[_Message] = []
         self._weigh_all = True
         self._wake = asyncio.Event()
+        self._settled = asyncio.Event()  # cleared while a step is on its way to the disk
+        self._settled.set()
         self._recorder = inputs.Recorder()
         self._snapshot_at: datetime | None = None
         self._looker = Poller(self, scheduler, tick_s, scan_s, places)
@@ -138,6 +140,10 @@ class Reconciler:
                 group.create_task(self._performer.run(), name="brain-perform")
                 group.create_task(self._looker.run(), name="brain-look")
                 group.create_task(self._looker.run_jobs(), name="brain-jobs")
+
+    async def settled(self) -> None:
+        """Returns when `state` contains every step that is on disk."""
+        await self._settled.wait()
 
     async def post(self, event: Event) -> Step:
         """Puts an event into the inbox; returns when its step is on disk."""
@@ -217,7 +223,7 @@ class Reconciler:
         whole = self._steps(before, events, now)
         done = [e for e in events if isinstance(e, ActionDone)]
         asked = whole.actions
-        effect = whole.state is not before or bool(asked or whole.transitions or done)
+        effect = whole.state is not before or bool(asked or whole.transitions or whole.notices or done)
         told = self._recorder.rows(events, now, effect)
         if not effect and not told:
             return whole
@@ -229,14 +235,18 @@ class Reconciler:
             if effect:
                 state_store.save(connection, before, whole, now)
 
-        if asked:
-            passing("brain.before_commit")
-        await self.write(write)
-        if asked:
-            passing("brain.after_commit")
-        self._recorder.kept(events)
-        self._state = whole.state
-        self._tell(whole)
+        self._settled.clear()
+        try:
+            if asked:
+                passing("brain.before_commit")
+            await self.write(write)
+            if asked:
+                passing("brain.after_commit")
+            self._recorder.kept(events)
+            self._state = whole.state
+        finally:
+            self._settled.set()
+        self._log(whole)
         if asked:
             self._performer.wake()
         return whole
@@ -244,6 +254,8 @@ class Reconciler:
     def _steps(self, state: FleetState, events: Sequence[Event], now: datetime) -> Step:
         asked: list[Action] = []
         moved: list[Transition] = []
+        notices: list[Notice] = []
+        step = Step(state)
         for event in events:
             try:
                 step = transition.step(state, event, now, self._rules)
@@ -253,14 +265,16 @@ class Reconciler:
             state = step.state
             asked += step.actions
             moved += step.transitions
-        return Step(state, tuple(asked), tuple(moved))
+            notices += step.notices
+        return Step(state, tuple(asked), tuple(moved), tuple(notices), step.reply)
 
-    def _tell(self, step: Step) -> None:
+    def _log(self, step: Step) -> None:
         for t in step.transitions:
             log.info("node state", node=t.node, before=t.before or "", after=str(t.after), cause=t.cause, actor=t.actor)
         for a in step.actions:
-            say = log.warning if a.kind is ActionKind.NOTIFY else log.info
-            say("decided", action=a.id, kind=str(a.kind), node=a.node, job=a.job, fault=a.fault, text=a.text)
+            log.info("decided", action=a.id, kind=str(a.kind), node=a.node, job=a.job, fault=a.fault, text=a.text)
+        for n in step.notices:
+            log.warning("notice", kind=str(n.kind), node=n.node, incident=n.incident, text=n.text)
 
 
 def with_scheduler(rules: Policy, scheduler: Scheduler) -> Policy:

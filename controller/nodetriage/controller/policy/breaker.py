@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.fleet_state import BreakerFacts
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import FleetState, OperatorCommand
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.limits import BreakerLimits
@@ -58,7 +59,7 @@ def close(work: UnitOfWork, command: OperatorCommand) -> bool:
     if not facts.is_open or not command.reason.strip():
         return False
     work.set_fleet(breaker=BreakerFacts(closed_at=work.now, closed_by=command.actor, closed_why=command.reason))
-    work.tell(f"notify-breaker-closed-{work.now:%y%m%d%H%M%S%f}", "", f"breaker closed by {command.actor}")
+    work.notify(NoticeKind.BREAKER_CLOSED, work.stamp, f"breaker closed by {command.actor}")
     work.ask_brake = True
     return True
 
@@ -76,7 +77,7 @@ def fleet_size(state: FleetState) -> int:
 def _open(work: UnitOfWork, why: str) -> None:
     work.set_fleet(breaker=replace(work.fleet.breaker, opened_at=work.now, why=why))
     text = f"breaker open: {why}; no drain and no requeue until `nodetriagectl breaker close --reason WHY`"
-    work.tell(f"notify-breaker-{work.now:%y%m%d%H%M%S%f}", "", text)
+    work.notify(NoticeKind.BREAKER_OPENED, work.stamp, text)
     work.ask_brake = True
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.fleet_state import FleetIncident
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import FindingFact, FleetState, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.limits import CommonMode
@@ -83,7 +84,7 @@ def tick(work: UnitOfWork, rules: CommonMode) -> tuple[str, ...]:
         else:
             freed += nodes
             text = f"fleet incident {incident.id} is over: {incident.fault} is left on {len(nodes)} nodes"
-            work.tell(f"notify-over-{incident.id}", "", text, incident.id)
+            work.notify(NoticeKind.FLEET_INCIDENT_ENDED, incident.id, text, incident=incident.id)
     if tuple(kept) != work.fleet.fleet_incidents:
         work.set_fleet(fleet_incidents=tuple(kept))
     return tuple(freed)
@@ -107,7 +108,8 @@ def _open(
     work.set_fleet(fleet_incidents=(*others, incident))
     shared = f"shared: {incident.shared}" if incident.shared else "nothing known that they share"
     text = f"fleet incident {incident.id}: {fault} on {len(nodes)} nodes; {shared}; none is drained for it"
-    work.tell(f"notify-{incident.id}{'-wider' if narrower else ''}", "", text, incident.id)
+    about = f"{incident.id}-wider" if narrower else incident.id
+    work.notify(NoticeKind.FLEET_INCIDENT_OPENED, about, text, incident=incident.id)
     work.ask_brake = True
     return tuple(_nodes_in(work, incident))
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, DrainStatus, FleetState, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.rules import DrainLimits, Policy
@@ -40,7 +41,8 @@ def release(work: UnitOfWork, policy: Policy) -> None:
         work.put(replace(node, drain=drain))
         work.act(drain_action(node.node, drain))
         if short:
-            work.tell(f"notify-short-{drain.incident}", node.node, f"drained all the same: {short}", drain.incident)
+            text = f"drained all the same: {short}"
+            work.notify(NoticeKind.RESERVATION_SHORT, drain.incident, text, node=node.node, incident=drain.incident)
         breaker.count_action(work, policy.breaker)
     work.set_admitted(admitted)
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -102,9 +103,8 @@ def _shadow(work: UnitOfWork, facts: NodeFacts, policy: Policy) -> NodeFacts:
         )
         work.act(action)
         if policy.mode is Mode.RECOMMEND and rule.action.drains:
-            work.tell(
-                f"notify-{action.id}", facts.node, f"recommended: {would} for {finding.fault} on {finding.component}"
-            )
+            text = f"recommended: {would} for {finding.fault} on {finding.component}"
+            work.notify(NoticeKind.RECOMMENDED, action.id, text, node=facts.node)
         facts = findings.change(work, facts, replace(finding, shadowed=True))
     return facts
 

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.breaker import fleet_size
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import NodeFacts, NodeState
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.limits import Lemons
@@ -23,5 +24,5 @@ def is_due(work: UnitOfWork, node: NodeFacts, rules: Lemons) -> bool:
     if lemons < rules.most(fleet_size(work.fleet)):
         return True
     text = f"{node.node} was removed {removals} times, but {lemons} nodes are lemons already: treated as before"
-    work.tell(f"notify-lemon-{node.node}-{work.now:%y%m%d%H%M%S%f}", node.node, text)
+    work.notify(NoticeKind.LEMON_LIMIT, f"{node.node}-{work.stamp}", text, node=node.node)
     return False

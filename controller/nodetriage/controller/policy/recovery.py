@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from nodetriage.controller.policy import common_mode, maintenance
 from nodetriage.controller.policy.fleet_state import ReservationFact
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.reason import parse_reason
 from nodetriage.controller.policy.state import (
     Action,
@@ -89,7 +90,7 @@ def returned(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDo
         drain = replace(drain, status=DrainStatus.DONE, done_at=work.now, theirs=True)
         work.put(replace(node, drain=drain))
         text = f"{node.node} stays drained: its reason is no longer ours ({done.text})"
-        work.tell(f"notify-{done.action.id}", node.node, text, drain.incident)
+        work.notify(NoticeKind.DRAIN_TAKEN_OVER, done.action.id, text, node=node.node, incident=drain.incident)
         return
     _back(work, node, f"free of {', '.join(drain.causes)}", "operator" if drain.by_hand else BRAIN)
 
@@ -157,7 +158,7 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
     if theirs and not drain.theirs:
         node = work.put(replace(node, drain=replace(drain, theirs=True)))
         text = f"{node.node} is now drained by {view.reason_by or 'another'}: {view.reason or 'no reason'}"
-        work.tell(f"notify-taken-{drain.incident}", node.node, text, drain.incident)
+        work.notify(NoticeKind.DRAIN_TAKEN_OVER, drain.incident, text, node=node.node, incident=drain.incident)
         work.ask_brake = True
     if not view.busy:
         empty(work, node, "its last job ended")
@@ -171,7 +172,7 @@ def _resumed_by_hand(work: UnitOfWork, node: NodeFacts, drain: DrainFact, policy
     node = work.put(replace(node, removals=node.removals[:-1]))  # the same removal goes on: that makes no lemon
     then = "it is drained again" if policy.resumed_by_hand == "drain_again" else "left in work, as the policy says"
     text = f"{node.node} was resumed while {', '.join(left)} is still there: {then}"
-    work.tell(f"notify-resumed-{drain.incident}", node.node, text, drain.incident)
+    work.notify(NoticeKind.RESUMED_WITH_FAULT, drain.incident, text, node=node.node, incident=drain.incident)
     if policy.resumed_by_hand == "accept":
         work.put(replace(node, findings=tuple(replace(f, accepted=True) for f in node.findings)))
 
@@ -188,15 +189,11 @@ def _still_there(node: NodeFacts, policy: Policy) -> list[str]:
     return sorted({fault for fault, rule in rules if rule.action.drains})
 
 
-def _stamp(work: UnitOfWork) -> str:
-    return f"{work.now:%y%m%d%H%M%S%f}"
-
-
 def _undrain(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
     work.put(replace(node, drain=replace(drain, status=DrainStatus.RETURNING)))
     work.act(
         Action(
-            id=f"undrain-{drain.incident}-{_stamp(work)}",
+            id=f"undrain-{drain.incident}-{work.stamp}",
             kind=ActionKind.UNDRAIN,
             node=node.node,
             incident=drain.incident,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy import transition as reconciler
+from nodetriage.controller.policy.notices import Notice, NoticeKind
 from nodetriage.controller.policy.reason import parse_reason, reason_text
 from nodetriage.controller.policy.state import (
     Action,
@@ -67,6 +68,7 @@ class Outcome:
     """What came of it since `since`. Times in hours are of nodes."""
 
     actions: list[Decided] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
     held: int = 0  # drains that had to wait
     held_h: float = 0.0
     dropped: int = 0  # whose fault was gone while they waited
@@ -78,7 +80,6 @@ class Outcome:
 
     def counts(self) -> dict[str, float]:
         """The figures that are compared, by name."""
-        told = [d.action.id for d in self.of(ActionKind.NOTIFY)]
         return {
             "drains": len(self.of(ActionKind.DRAIN)),
             "nodes_drained": len({d.action.node for d in self.of(ActionKind.DRAIN)}),
@@ -89,7 +90,7 @@ class Outcome:
             "held_node_hours": round(self.held_h, 2),
             "dropped_while_held": self.dropped,
             "drained_node_hours": round(self.drained_h, 2),
-            "breaker_openings": sum(i.startswith("notify-breaker-2") for i in told),
+            "breaker_openings": sum(n.kind is NoticeKind.BREAKER_OPENED for n in self.notices),
         }
 
 
@@ -160,6 +161,8 @@ class _Replay:
 
     def _count(self, before: FleetState, step: Step, event: Event, at: datetime) -> None:
         counts = self.since is None or at >= self.since
+        if counts:
+            self.outcome.notices += step.notices
         for action in step.actions:
             if action.kind in _DEEDS:
                 self._pending[_key(action)] = Decided(at, action)

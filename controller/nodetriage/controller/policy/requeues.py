@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy import breaker
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, JobFacts, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import JobView
@@ -55,7 +56,7 @@ def _leave_or_end(work: UnitOfWork, node: NodeFacts, drain: DrainFact, job: JobV
     ends = policy.requeue.interactive == "cancel" and not job.batch
     then = "cancelled" if ends else "left"
     text = f"job {job.job} of {job.user} is {then} on {node.node}: {why}"
-    work.tell(f"notify-left-{drain.incident}-{job.job}", node.node, text, drain.incident)
+    work.notify(NoticeKind.JOB_LEFT, f"{drain.incident}-{job.job}", text, node=node.node, incident=drain.incident)
     if ends:
         work.act(_about(ActionKind.CANCEL, f"cancel-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))
 
@@ -100,7 +101,7 @@ def _say(work: UnitOfWork, node: NodeFacts, drain: DrainFact, job: JobView, capp
         text = f"job {job.job} was suspended: Slurm requeues it held"
     else:
         return
-    work.tell(f"notify-held-{job.job}-{job.restarts}", node.node, text, drain.incident)
+    work.notify(NoticeKind.JOB_HELD, f"{job.job}-{job.restarts}", text, node=node.node, incident=drain.incident)
 
 
 def _release(job: JobFacts) -> Action:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, MaintenanceFact, ReservationFact
+from nodetriage.controller.policy.notices import Notice, Reply
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
 
 
@@ -61,7 +62,6 @@ class ActionKind(enum.StrEnum):
     CANCEL = "cancel"  # a job that cannot be requeued is ended
     UNDRAIN = "undrain"
     SHADOW = "shadow"  # what would be done, and is not
-    NOTIFY = "notify"  # for a person
 
 
 class ActionOutcome(enum.StrEnum):
@@ -275,8 +275,10 @@ Event = NodeEvent | SchedulerSeen | ActionDone | Tick | OperatorCommand | Contac
 
 
 class Step(NamedTuple):
-    """What one event led to."""
+    """What one event led to. `reply` is None unless the event is an operator's command."""
 
     state: FleetState
     actions: tuple[Action, ...] = ()
     transitions: tuple[Transition, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    reply: Reply | None = None

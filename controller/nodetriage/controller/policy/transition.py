@@ -21,6 +21,7 @@ from nodetriage.controller.policy import (
     recovery,
     requeues,
 )
+from nodetriage.controller.policy.notices import NoticeKind, Reply
 from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
@@ -89,7 +90,6 @@ def _tick(work: UnitOfWork, event: Tick, policy: Policy) -> tuple[str, ...]:
 
 
 def _command(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> tuple[str, ...]:
-    stamp = f"{work.now:%y%m%d%H%M%S%f}"
     if event.verb == "undrain":
         why = recovery.undrain(work, event, policy)
     elif event.verb == "close_breaker":
@@ -97,9 +97,10 @@ def _command(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> tuple[
     else:
         why = maintenance.command(work, event)
     if why:
-        text = f"{event.verb} {event.node or 'the breaker'} refused to {event.actor}: {why}"
-        work.tell(f"refused-{event.verb}-{event.node}-{stamp}", event.node, text)
+        about = f"{event.verb} {event.node}" if event.node else event.verb
+        work.reply = Reply(accepted=False, text=f"{about} is refused: {why}")
         return ()
+    work.reply = Reply(accepted=True)
     # What the breaker held is weighed against the present, all of it: nothing old is played back.
     return tuple(n.node for n in work.nodes()) if event.verb == "close_breaker" else (event.node,)
 
@@ -119,7 +120,7 @@ def _done(work: UnitOfWork, done: ActionDone, policy: Policy) -> tuple[str, ...]
         recovery.returned(work, node, node.drain, done)
     elif action.kind in (ActionKind.REQUEUE, ActionKind.CANCEL) and done.outcome is ActionOutcome.REFUSED:
         text = f"{action.kind} of job {action.job} was refused: {done.text}"
-        work.tell(f"notify-{action.id}", node.node, text, node.drain.incident)
+        work.notify(NoticeKind.JOB_REFUSED, action.id, text, node=node.node, incident=node.drain.incident)
     return (node.node,)
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from nodetriage.controller.policy.notices import Notice, NoticeKind, Reply
 from nodetriage.controller.policy.state import (
     NEXT,
     Action,
-    ActionKind,
     FindingFact,
     FleetState,
     IllegalTransition,
@@ -33,6 +33,8 @@ class UnitOfWork:
         self._showing: dict[str, dict[str, datetime]] = {}  # the faults whose nodes changed in this turn
         self._actions: list[Action] = []
         self._transitions: list[Transition] = []
+        self._notices: list[Notice] = []
+        self.reply: Reply | None = None
         self.ask_brake = False  # something wants to be let through, or room was made
 
     def step(self) -> Step:
@@ -43,7 +45,7 @@ class UnitOfWork:
             state = replace(state, nodes=nodes, jobs=jobs)
         if self._showing:
             state = replace(state, showing=self._all_showing())
-        return Step(state, tuple(self._actions), tuple(self._transitions))
+        return Step(state, tuple(self._actions), tuple(self._transitions), tuple(self._notices), self.reply)
 
     @property
     def state(self) -> FleetState:
@@ -120,9 +122,14 @@ class UnitOfWork:
     def act(self, action: Action) -> None:
         self._actions.append(action)
 
-    def tell(self, action_id: str, node: str, text: str, incident: str = "") -> None:
-        """Something that a person should know."""
-        self.act(Action(action_id, ActionKind.NOTIFY, node, incident=incident, text=text))
+    def notify(self, kind: NoticeKind, about: str, text: str, *, node: str = "", incident: str = "") -> None:
+        """Adds a notice. `about` and the kind make its id: another notice of the same id is not kept."""
+        self._notices.append(Notice(f"notify-{kind}-{about}", kind, text, node, incident))
+
+    @property
+    def stamp(self) -> str:
+        """`now` for an id of something that may happen again."""
+        return f"{self.now:%y%m%d%H%M%S%f}"
 
     def new_incident(self) -> str:
         """Its date and its number: unlike a bare number it is not given twice where a database was lost."""

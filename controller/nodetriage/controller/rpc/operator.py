@@ -122,8 +122,9 @@ class OperatorService:
 
     async def _tell_brain(self, verb: Any, node: str, who: str, reason: str) -> tuple[bool, str]:
         step = await self._brain.command(OperatorCommand(verb, node, who, reason))
-        refused = next((a.text for a in step.actions if a.id.startswith("refused-")), "")
-        return (False, refused) if refused else (True, "recorded; what comes of it is in the history")
+        if step.reply is not None and not step.reply.accepted:
+            return False, step.reply.text
+        return True, "recorded; what comes of it is in the history"
 
     async def _tell_agent(self, node: str, command: health_pb2.Command) -> tuple[bool, str]:
         try:

@@ -61,7 +61,7 @@ def lines(connection: Connection, told: Incident) -> list[tuple[datetime, str]]:
     for action in _deeds(connection, told.began_at - timedelta(minutes=1), told.node, told.id):
         words = " ".join(filter(None, (str(action.kind), action.job and f"job {action.job}", action.text)))
         found.append((action.decided_at, f"decided: {words}"))
-        if action.finished_at and action.kind not in (ActionKind.NOTIFY, ActionKind.SHADOW):
+        if action.finished_at and action.kind not in (state_store.NOTICE, ActionKind.SHADOW):
             found.append((action.finished_at, f"{action.outcome or action.status}: {words}"))
     hits = select(schema.job_hits).where(schema.job_hits.c.incident == told.id)
     for row in connection.execute(hits):
@@ -137,8 +137,7 @@ def _deeds(connection: Connection, since: datetime, node: str, of: str = "") -> 
 def _deed(row: Row[Any]) -> IncidentAction:
     times = (from_us(row.decided_us), _time(row.finished_us))
     text = row.text or row.detail
-    kind = ActionKind(row.kind)
-    return IncidentAction(row.id, kind, row.node, row.incident, row.job, row.status, row.outcome, text, *times)
+    return IncidentAction(row.id, row.kind, row.node, row.incident, row.job, row.status, row.outcome, text, *times)
 
 
 def _of_fleet(drain: Drain) -> Incident:

@@ -48,7 +48,7 @@ class IncidentAction:
     """One recorded action."""
 
     id: str
-    kind: ActionKind
+    kind: str  # an ActionKind, or "notify"
     node: str
     incident: str
     job: str
@@ -170,7 +170,7 @@ def stages(
         return found
     drained_at = drain.drained_at
     found["drain"] = max(0.0, (drained_at - first.known_at).total_seconds())
-    mine = [d for d in actions if d.incident == drain.incident and d.kind is ActionKind.REQUEUE and d.outcome == "done"]
+    mine = [d for d in actions if d.incident == drain.incident and d.kind == ActionKind.REQUEUE and d.outcome == "done"]
     if done := [d.finished_at for d in mine if d.finished_at is not None]:
         found["restart"] = (max(done) - drained_at).total_seconds()
     repair = next((t.at for t in moved if t.after is NodeState.REPAIR and t.at >= drained_at), None)

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import unit_of_work
 from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, ReservationFact
+from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -30,6 +31,7 @@ from nodetriage.controller.policy.state import (
 from nodetriage.controller.scheduler import JobView
 from nodetriage.controller.store import schema
 
+NOTICE = "notify"  # the kind of a row of `actions` that is a notice
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -102,8 +104,8 @@ def save(connection: Connection, before: FleetState, step: Step, now: datetime) 
         connection.execute(schema.job_states.delete().where(schema.job_states.c.job == name))
     if step.transitions:
         connection.execute(schema.transitions.insert(), [_transition_row(t) for t in step.transitions])
-    for action in step.actions:
-        statement = _insert(connection, schema.actions).values(_action_row(action, now))
+    for row in (*(_action_row(a, now) for a in step.actions), *(_notice_row(n, now) for n in step.notices)):
+        statement = _insert(connection, schema.actions).values(row)
         connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
     if after.fleet_incidents is not before.fleet_incidents:
         _save_fleet_incidents(connection, before, after, now)
@@ -260,14 +262,19 @@ def _transition_row(transition: Transition) -> Mapping[str, Any]:
 
 
 def _action_row(action: Action, now: datetime) -> Mapping[str, Any]:
-    # What is only said is done by being written down.
-    status = {ActionKind.SHADOW: "shadow", ActionKind.NOTIFY: "done"}.get(action.kind, "pending")
+    status = "shadow" if action.kind is ActionKind.SHADOW else "pending"
     values = {name: getattr(action, name) for name in action.__slots__}
     values |= {"severity": int(action.severity), "hold": int(action.hold)}
     at = to_us(now)
     over = at if status != "pending" else None
     kept = {"status": status, "outcome": "", "detail": "", "attempts": 0, "next_try_us": 0}
     return {**values, **kept, "decided_us": at, "finished_us": over}
+
+
+def _notice_row(notice: Notice, now: datetime) -> Mapping[str, Any]:
+    """A notice is done by being written down."""
+    action = Action(notice.id, ActionKind.SHADOW, notice.node, notice.incident, text=notice.text)
+    return {**_action_row(action, now), "kind": NOTICE, "status": "done"}
 
 
 def _action(row: Any) -> Action:
@@ -282,15 +289,9 @@ def transitions_of(connection: Connection, nodes: Sequence[str] = ()) -> list[Tr
     query = select(t).order_by(t.c.id)
     if nodes:
         query = query.where(t.c.node.in_(nodes))
-    rows = connection.execute(query)
     return [
         Transition(
-            node=row.node,
-            before=NodeState(row.before) if row.before else None,
-            after=NodeState(row.after),
-            cause=row.cause,
-            actor=row.actor,
-            at=from_us(row.at_us),
+            r.node, NodeState(r.before) if r.before else None, NodeState(r.after), r.cause, r.actor, from_us(r.at_us)
         )
-        for row in rows
+        for r in connection.execute(query)
     ]

@@ -1,0 +1,38 @@
+"""What the policy says to people: notices, which anyone may read, and replies, which answer one operator's command."""
+
+import enum
+from dataclasses import dataclass
+
+
+class NoticeKind(enum.StrEnum):
+    RECOMMENDED = "recommended"  # what mode "enforce" would do
+    BREAKER_OPENED = "breaker_opened"
+    BREAKER_CLOSED = "breaker_closed"
+    FLEET_INCIDENT_OPENED = "fleet_incident_opened"
+    FLEET_INCIDENT_ENDED = "fleet_incident_ended"
+    DRAIN_TAKEN_OVER = "drain_taken_over"  # another's reason replaced ours
+    RESUMED_WITH_FAULT = "resumed_with_fault"
+    RESERVATION_SHORT = "reservation_short"  # a critical fault goes before a reservation's size
+    LEMON_LIMIT = "lemon_limit"
+    JOB_LEFT = "job_left"  # it cannot be requeued
+    JOB_HELD = "job_held"
+    JOB_REFUSED = "job_refused"  # the scheduler refuses to requeue or to cancel it
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """`id` names what it is about: the database keeps the first notice of an id. `node` is "" for the fleet."""
+
+    id: str
+    kind: NoticeKind
+    text: str
+    node: str = ""
+    incident: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to an operator's command. `text` says why it is refused; "" where it is accepted."""
+
+    accepted: bool
+    text: str = ""
