@@ -43,6 +43,8 @@ WORDS = (
     Word(r"\bintake\b", "ingest"),
     Word(r"\bscrub(s|bed)?\b", "redact"),
     Word(r"\bwith a word\b", "the sentence with what is written, and where"),
+    Word(r"\bwould-have\b", "dry-run (the verb that reports what shadow and observe kept from being done)"),
+    Word(r"drains_held", "drains_queued"),
     Word(r"\bto no avail\b", "without success"),
 )
 

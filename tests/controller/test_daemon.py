@@ -212,7 +212,7 @@ def test_operators_reach_it_through_a_socket_that_is_its_owners_alone(controller
 
     refused = ctl("maintenance", "n1", "on", "--reason", "new fan")
     assert (refused.returncode, "no agent of this name" in refused.stderr) == (1, True)
-    assert (ctl("breaker", "status").returncode, ctl("held").stdout) == (0, "nothing is held\n")
+    assert (ctl("breaker", "status").returncode, ctl("queue").stdout) == (0, "no drain is queued\n")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     assert not path.exists()

@@ -64,7 +64,7 @@ def test_each_figure_is_what_the_controller_knows() -> None:
         "nodetriage_peers_refused_total": 5,
         "nodetriage_nodes state=Healthy": 2,
         "nodetriage_nodes state=Lemon": 0,
-        "nodetriage_drains_held": 0,
+        "nodetriage_drains_queued": 0,
         "nodetriage_breaker_open": 1,
         "nodetriage_actions kind=drain status=done": 4,
         "nodetriage_actions kind=drain status=theirs": 1,

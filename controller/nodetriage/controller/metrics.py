@@ -103,7 +103,7 @@ def families(facts: Facts) -> Iterator[Metric]:
     states.update(str(node.state) for node in state.nodes.values())
     yield _labelled("nodetriage_nodes", "Nodes by their state", "state", states)
     held = len(drain_limits.held(state))
-    yield GaugeMetricFamily("nodetriage_drains_held", "Drains that wait for the drain limits or the breaker", held)
+    yield GaugeMetricFamily("nodetriage_drains_queued", "Drains that wait for the drain limits or the breaker", held)
     yield GaugeMetricFamily(
         "nodetriage_breaker_open", "1 while the breaker lets nothing through", int(state.breaker.is_open)
     )

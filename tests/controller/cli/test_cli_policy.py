@@ -97,10 +97,10 @@ def test_what_shadow_kept_from_being_done_is_counted_by_fault(
         state_store.save(connection, FleetState(), Step(FleetState(), tuple(shadow)), now)
     engine.dispose()
 
-    assert main(["would-have", "--database", sqlite_url, "--json"]) == 0
+    assert main(["dry-run", "--database", sqlite_url, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["action"], row["fault"], row["times"], row["nodes"]) == ("drain_after_job", "ib_link_down", 3, 2)
-    assert main(["would-have", "--database", sqlite_url]) == 0
+    assert main(["dry-run", "--database", sqlite_url]) == 0
 
 
 def test_a_replay_prints_both_policies_figures_and_their_difference(

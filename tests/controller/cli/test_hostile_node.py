@@ -73,8 +73,8 @@ READING = (
     ["events"],
     ["actions"],
     ["incidents"],
-    ["would-have"],
-    ["held"],
+    ["dry-run"],
+    ["queue"],
     ["report", "all"],
     ["report", "all", "--csv"],
 )

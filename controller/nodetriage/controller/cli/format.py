@@ -91,7 +91,7 @@ def node_json(view: NodeView, now_us: int) -> dict[str, Any]:
         "since": iso(view.since_us) if view.state else None,
         "drain": view.drain,
         "theirs": view.theirs,
-        "held_why": view.held_why,
+        "queued_reason": view.queued_reason,
         "incident": view.incident,
         "findings": [finding_json(f) for f in view.findings],
         "last_seen": iso(row.last_seen_us),

@@ -1,4 +1,4 @@
-"""The verbs by which an operator changes something: undrain, maintenance, breaker, clear, run-checks; and `held`."""
+"""The verbs by which an operator changes something: undrain, maintenance, breaker, clear, run-checks; and `queue`."""
 
 import argparse
 import getpass
@@ -18,9 +18,9 @@ def add(verbs: Any) -> None:
     _add_breaker(verbs)
     _add_agent_verbs(verbs)
     text = "drains that wait for the drain limits or the breaker, as they will be let through"
-    held = verbs.add_parser("held", help=text, description=text)
-    add_options(held)
-    held.set_defaults(verb=_held)
+    queue = verbs.add_parser("queue", help=text, description=text)
+    add_options(queue)
+    queue.set_defaults(verb=_queue)
 
 
 def _add_undrain(verbs: Any) -> None:
@@ -126,7 +126,7 @@ def _breaker_status(arguments: argparse.Namespace) -> int:
     return 2 if facts.is_open else 0
 
 
-def _held(arguments: argparse.Namespace) -> int:
+def _queue(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import format, render
     from nodetriage.controller.policy import drain_limits
     from nodetriage.controller.store import state_store

@@ -1,4 +1,4 @@
-"""The verbs `policy explain`, `policy check`, `would-have` and `replay`: what a policy says and would do."""
+"""The verbs `policy explain`, `policy check`, `dry-run` and `replay`: what a policy says and would do."""
 
 import argparse
 from pathlib import Path
@@ -26,10 +26,10 @@ def add(verbs: Any) -> None:
     add_options(policy)
     policy.set_defaults(verb=_policy)
     text = "what shadow rules, new checks or a milder mode kept from being done"
-    would = verbs.add_parser("would-have", help=text, description=text)
-    moment.add_since(would, "not older than", "7d")
-    add_options(would)
-    would.set_defaults(verb=_would_have)
+    dry_run = verbs.add_parser("dry-run", help=text, description=text)
+    moment.add_since(dry_run, "not older than", "7d")
+    add_options(dry_run)
+    dry_run.set_defaults(verb=_dry_run)
     text = "what another policy would have done with all that happened; touches nothing"
     replay = verbs.add_parser("replay", help=text, description=text)
     replay.add_argument("--policy", type=Path, metavar="FILE", required=True, help="the policy to try")
@@ -88,7 +88,7 @@ def _node(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
     return facts.partitions, facts.profile
 
 
-def _would_have(arguments: argparse.Namespace) -> int:
+def _dry_run(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import format, render
     from nodetriage.controller.store import fleet, state_store
 

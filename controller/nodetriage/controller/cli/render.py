@@ -103,8 +103,8 @@ def _state(view: NodeView) -> str:
     words = [view.state or "-"]
     if view.drain:
         words.append("(theirs)" if view.theirs else f"(drain {view.drain})")
-    if view.held_why:
-        words.append(f"queued: {view.held_why}")
+    if view.queued_reason:
+        words.append(f"queued: {view.queued_reason}")
     return " ".join(words)
 
 

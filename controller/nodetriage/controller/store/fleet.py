@@ -23,7 +23,7 @@ class NodeView:
     since_us: int
     drain: str
     theirs: bool
-    held_why: str
+    queued_reason: str
     incident: str
     findings: tuple[StoredEvent, ...]  # open ones, worst first
 
@@ -51,7 +51,7 @@ def _view(row: NodeRow, state: Row[Any] | None, findings: Sequence[StoredEvent])
         state.since_us,
         state.drain,
         bool(state.theirs),
-        state.held_why,
+        state.queued_reason,
         state.incident,
         tuple(findings),
     )

@@ -66,9 +66,9 @@ events = Table(
 
 # The brain's memory: what `policy.step` works on, written in the transaction of the step that changed it.
 reconciler = Table(
-    "brain",
+    "reconciler",
     metadata,
-    Column("id", Integer, primary_key=True),  # 1: there is one brain
+    Column("id", Integer, primary_key=True),  # 1: there is one
     Column("cursor", BigInteger, nullable=False),  # events.id of the last event that was weighed
     Column("document", LargeBinary, nullable=False),  # JSON of the fleet-wide rest
 )
@@ -120,7 +120,7 @@ node_states = Table(
     Column("since_us", BigInteger, nullable=False),
     Column("drain", String, nullable=False),  # "", wanted, asked, done, returning
     Column("theirs", Integer, nullable=False),  # 1: drained under someone else's reason
-    Column("held_why", String, nullable=False),  # which drain limit holds the drain
+    Column("queued_reason", String, nullable=False),  # which drain limit holds the drain
     Column("incident", String, nullable=False),
     Column("document", LargeBinary, nullable=False),  # JSON of state.NodeFacts
 )

@@ -190,7 +190,7 @@ def _node_row(node: NodeFacts) -> Mapping[str, Any]:
         "since_us": to_us(node.since),
         "drain": drain.status if drain else "",
         "theirs": int(drain is not None and drain.theirs),
-        "held_why": drain.held_why if drain else "",
+        "queued_reason": drain.held_why if drain else "",
         "incident": drain.incident if drain else "",
         "document": msgspec.json.encode(node),
     }

@@ -36,11 +36,11 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_actions_status"), ["status"], unique=False)
 
     op.create_table(
-        "brain",
+        "reconciler",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("cursor", sa.BigInteger(), nullable=False),
         sa.Column("document", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_brain")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_reconciler")),
     )
     op.create_table(
         "incidents",
@@ -111,7 +111,7 @@ def upgrade() -> None:
         sa.Column("since_us", sa.BigInteger(), nullable=False),
         sa.Column("drain", sa.String(), nullable=False),
         sa.Column("theirs", sa.Integer(), nullable=False),
-        sa.Column("held_why", sa.String(), nullable=False),
+        sa.Column("queued_reason", sa.String(), nullable=False),
         sa.Column("incident", sa.String(), nullable=False),
         sa.Column("document", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("node", name=op.f("pk_node_states")),
