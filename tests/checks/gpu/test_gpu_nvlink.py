@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks.gpu.gpu_nvlink import Policy, judge, next_state
+from nodetriage.checks.gpu.gpu_nvlink import Policy, growth, judge, next_state
 from nodetriage.checks.model import Gpu, NvLink, Severity
-from nodetriage.checks.readers.nvlink import Links, growth, links_of, unhealthy
+from nodetriage.checks.readers.nvlink import Links, links_of, unhealthy
 
 ALL_UP = Links("0000:1b:00.0", "GPU-1", 1000.0, False, tuple(range(18)), (), ever_up=tuple(range(18)))
 SWITCHED = Policy(expected_links=18, expect_fabric=True)

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.netdev import Interface, read_interfaces
+from nodetriage.checks.rules.counters import rise
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,7 @@ def _since(old: Interface | None, now: Interface) -> Interface:
 
 def _downs(old: Interface | None, now: Interface) -> int:
     """Times down since the last look; 0 where the count was reset."""
-    if old is None or old.downs is None or now.downs is None:
-        return 0
-    return max(now.downs - old.downs, 0)
+    return rise(old.downs if old else None, now.downs)
 
 
 def judge(now: tuple[Interface, ...], before: tuple[Interface, ...] | None, policy: Policy) -> Iterator[Finding]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.ib_counters import FULL, Counters, read_counters
-
-HOUR_S = 3600.0
+from nodetriage.checks.rules.counters import HOUR_S, per_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def _rates(old: Counters, port: Counters, limits: Mapping[str, Limit]) -> Iterat
     over = []
     for counter, limit in limits.items():
         rise = port.values.get(counter, 0) - old.values.get(counter, port.values.get(counter, 0))
-        if rise >= max(limit.at_least, 1) and waited_s > 0 and rise * HOUR_S / waited_s >= limit.per_h:
+        if rise >= max(limit.at_least, 1) and waited_s > 0 and per_hour(rise, waited_s) >= limit.per_h:
             evidence[counter] = rise
             over.append(limit.severity)
     if over:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.ib_port import SATURATED, Port, downs_since, next_state, read_ports
+from nodetriage.checks.readers.ib_port import SATURATED, Port, read_ports
+from nodetriage.checks.rules.port_history import downs_since, next_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,6 @@ CHECK = Check(
     ),
     worker="fabric",
     every_s=60,
-    timeout_s=5,
     next_state=next_state,
     wakes_on=("udev:infiniband",),
     in_prolog=True,

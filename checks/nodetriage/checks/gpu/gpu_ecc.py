@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Gpu, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.gpu import answering, increase, keep, number
+from nodetriage.checks.readers.gpu import answering, number
+from nodetriage.checks.rules.counters import increase, keep
 
 _UNCORRECTED = "gpu_ecc_uncorrected"
 

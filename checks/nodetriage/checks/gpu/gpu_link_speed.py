@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.gpu import answering, keep, number
+from nodetriage.checks.readers.gpu import answering, number
+from nodetriage.checks.rules.counters import keep
 
 _IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers import nvlink
-from nodetriage.checks.readers.gpu import answering, keep
+from nodetriage.checks.readers.gpu import answering
 from nodetriage.checks.readers.nvlink import Links
+from nodetriage.checks.rules.counters import increase, keep
 
 _FAILING = ("gpu_nvlink_failing", Severity.MAJOR)
 
@@ -82,7 +83,7 @@ def _fabric(gpu: Links, policy: Policy) -> Iterator[Finding]:
 def _errors(old: Links, gpu: Links, policy: Policy) -> Iterator[Finding]:
     """One finding a link, for its worst counter."""
     seconds, worst = gpu.at_s - old.at_s, dict[str, Finding]()
-    for (link, counter), new in nvlink.growth(old, gpu).items():
+    for (link, counter), new in growth(old, gpu).items():
         limit = policy.per_s.get(counter)
         serious = counter in policy.serious or (limit is not None and new / seconds >= limit)
         fault, severity = _FAILING if serious else ("gpu_nvlink_errors", Severity.WARNING)
@@ -92,6 +93,13 @@ def _errors(old: Links, gpu: Links, policy: Policy) -> Iterator[Finding]:
         if link not in worst or severity > worst[link].severity:
             worst[link] = Finding(f"{gpu.pci}/nvlink{link}", fault, severity, evidence)
     yield from worst.values()
+
+
+def growth(old: Links, now: Links) -> dict[tuple[str, str], int]:
+    """By link and counter, without those that did not grow."""
+    counts = ((link, name, count) for link, by_name in now.counters.items() for name, count in by_name.items())
+    grown = {(link, name): increase(old.counters.get(link, {}).get(name), count) for link, name, count in counts}
+    return {key: new for key, new in grown.items() if new}
 
 
 CHECK = Check(

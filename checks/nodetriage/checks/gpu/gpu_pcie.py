@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.gpu import answering, increase, keep, number
+from nodetriage.checks.readers.gpu import answering, number
+from nodetriage.checks.rules.counters import increase, keep
 
 # Replays a minute that one lane may need, by generation: 2.5, 5, 8, 16, 32 and 64 GT/s.
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.edac import FOLDER, Dimm, read_dimms
-
-HOUR_S = 3600.0
+from nodetriage.checks.rules.counters import per_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,10 @@ def judge(now: tuple[Dimm, ...], before: tuple[Dimm, ...] | None, policy: Policy
 
 def _storm(dimm: Dimm, earlier: Dimm, policy: Policy) -> Iterator[Finding]:
     rise, waited_s = dimm.corrected - earlier.corrected, dimm.at_s - earlier.at_s
-    if rise < policy.corrected_at_least or waited_s <= 0 or rise * HOUR_S / waited_s < policy.corrected_per_h:
+    if rise < policy.corrected_at_least or waited_s <= 0 or per_hour(rise, waited_s) < policy.corrected_per_h:
         return
     evidence: dict[str, Scalar] = {
-        "place": dimm.place, "errors": rise, "over_s": round(waited_s), "per_h": round(rise * HOUR_S / waited_s, 1),
+        "place": dimm.place, "errors": rise, "over_s": round(waited_s), "per_h": round(per_hour(rise, waited_s), 1),
     }  # fmt: skip
     yield Finding(dimm.name, "mem_corrected_storm", policy.corrected, evidence)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.aer_counters import Counts, read_counts
 from nodetriage.checks.readers.pci import FOLDER, pci_parts
+from nodetriage.checks.rules.counters import per_hour
 
 _TOTAL = "TOTAL_"
-HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _evidence(old: Counts, new: Counts, name: str, rise: int) -> dict[str, Scala
     was, now = old.errors[name], new.errors[name]
     names = [n for n in now if now[n] > was.get(n, 0) and not n.startswith(_TOTAL)]
     waited_s = new.at_s - old.at_s
-    per_h = round(rise * HOUR_S / waited_s, 1) if waited_s > 0 else float(rise)
+    per_h = round(per_hour(rise, waited_s), 1) if waited_s > 0 else float(rise)
     return {
         "errors": rise, "names": " ".join(names), "seen_by": new.address, "kind": new.kind, "over_s": round(waited_s),
         "per_h": per_h,

@@ -1,19 +1,6 @@
-"""What the checks of GPUs have in common: which GPUs a run can judge, and counters that may start anew."""
-
-from collections.abc import Iterable
-from typing import Protocol, TypeVar
+"""GPUs as NVML describes them (NVML API reference; `Host.gpus`), and the numbers among what it tells of each."""
 
 from nodetriage.checks.model import Gpu, Host, Unavailable
-
-
-class Named(Protocol):
-    """A reading of one GPU. The UUID outlives a renumbering; a counter belongs to it, never to an index."""
-
-    @property
-    def uuid(self) -> str: ...
-
-
-N = TypeVar("N", bound=Named)
 
 
 def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
@@ -38,15 +25,3 @@ def number(gpu: Gpu, fact: str, least: int = 0) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
         return value
     raise ValueError(f"{gpu.pci}: {fact}: expected a whole number from {least} on, got {value!r}")
-
-
-def increase(before: int | None, now: int | None) -> int:
-    """How much a counter grew. One that fell was reset, with the driver or the GPU: what it shows happened since."""
-    if before is None or now is None:
-        return 0
-    return now - before if now >= before else now
-
-
-def keep(before: Iterable[N] | None, now: Iterable[N]) -> tuple[N, ...]:
-    """The newest reading of every GPU that was seen in this boot: one that is silent for a round keeps its counts."""
-    return tuple({gpu.uuid: gpu for gpu in (*(before or ()), *now)}.values())

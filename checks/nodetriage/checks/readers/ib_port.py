@@ -1,7 +1,7 @@
 """Ports of InfiniBand and RoCE adapters, as sysfs has them."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from nodetriage.checks.model import Host
@@ -147,28 +147,3 @@ def _carrier_downs(host: Host, device: str) -> int | None:
     counts = [count_if_answered(host, path) for path in host.glob(f"{device}/net/*/carrier_down_count")]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def next_state(before: tuple[Port, ...] | None, now: tuple[Port, ...]) -> tuple[Port, ...]:
-    """The newest reading, with what only the past knows: whether a port was ever up, since when it waits, its flaps."""
-    old = {port.name: port for port in before or ()}
-    return tuple(_since(old.get(port.name), port, before is None) for port in now)
-
-
-def _since(old: Port | None, port: Port, first: bool) -> Port:
-    up, waiting = port.state == "ACTIVE", port.state in ("INIT", "ARMED")
-    # At the very first look a port is taken to have waited since boot.
-    started_s = old.waiting_since_s if old and old.waiting_since_s is not None else 0.0 if first else port.at_s
-    downs = downs_since(old, port)
-    flaps = (*(old.flaps_at_s if old else ()), *((port.at_s,) * min(downs, 255)))[-255:]
-    was_up = up or (old is not None and old.was_up)
-    blind = port.downed == SATURATED and (old.blind_at_first if old else True)
-    waiting_since_s = started_s if waiting else None
-    return replace(port, was_up=was_up, waiting_since_s=waiting_since_s, flaps_at_s=flaps, blind_at_first=blind)
-
-
-def downs_since(old: Port | None, port: Port) -> int:
-    """Times down since the last look. A counter below its last value was reset: then nobody knows, and it is 0."""
-    if old is None or old.downed is None or port.downed is None:
-        return 0
-    return max(port.downed - old.downed, 0)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodetriage.checks.model import Gpu, NvLink
-from nodetriage.checks.readers.gpu import increase, number
+from nodetriage.checks.readers.gpu import number
 
 # nvmlGpuFabricInfo: states; what the health mask says in two bits each (1 is bad), and in four.
 NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3
@@ -47,16 +47,6 @@ def links_of(gpu: Gpu, at_s: float) -> Links | None:
     down = tuple(link.link for link in links if not link.active)
     mig = bool(number(gpu, "mig_enabled"))
     return Links(gpu.pci, gpu.uuid, at_s, mig, up, down, counters, **fabric, ever_up=up)
-
-
-def growth(before: Links, now: Links) -> dict[tuple[str, str], int]:
-    """(link, counter) and by how much it grew, where it did."""
-    grown = {
-        (link, name): increase(before.counters.get(link, {}).get(name), count)
-        for link, counts in now.counters.items()
-        for name, count in counts.items()
-    }
-    return {key: new for key, new in grown.items() if new}
 
 
 def unhealthy(mask: int) -> list[str]:
