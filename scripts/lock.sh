@@ -8,4 +8,4 @@ if ! command -v uv >/dev/null; then
     PATH=$PWD/.venv/bin:$PATH
 fi
 uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-    --extra controller --group dev --output-file requirements.lock "$@" pyproject.toml
+    --extra analysis --group dev --output-file requirements.lock "$@" pyproject.toml

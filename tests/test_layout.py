@@ -151,11 +151,12 @@ def test_the_lowest_grpcio_and_protobuf_allowed_can_load_the_generated_stubs() -
 
 
 def requirements() -> list[Requirement]:
-    """All that pyproject.toml asks for: agent, controller, development."""
+    """All that pyproject.toml asks for: agent, controller, analysis, development; none of our own extras."""
     project = PROJECT["project"]
     groups = [
         project["dependencies"],
         *project["optional-dependencies"].values(),
         *PROJECT["dependency-groups"].values(),
     ]
-    return [Requirement(line) for group in groups for line in group]
+    found = [Requirement(line) for group in groups for line in group]
+    return [requirement for requirement in found if requirement.name != project["name"]]

@@ -14,7 +14,7 @@ from nodetriage.analysis.history.attribution import (
     USER,
     Attribution,
 )
-from nodetriage.analysis.history.taxonomy import bits
+from nodetriage.analysis.history.fault_table import bits
 
 EIGHT = [f"n{i}" for i in range(8)]
 SECOND = 1 / 60

@@ -11,7 +11,7 @@ from typing import Literal
 
 import polars as pl
 
-from nodetriage.analysis.history import evidence, taxonomy
+from nodetriage.analysis.history import evidence, fault_table
 from nodetriage.analysis.history.history import History, started
 from nodetriage.checks.model import Severity
 
@@ -24,8 +24,8 @@ REQUEUED = "requeued, no evidence"
 _NODE_FAIL_STATES = ("NODE_FAIL", "BOOT_FAIL")
 # What makes a cause the primary one; the names at the end only settle a tie, so that it is always settled alike.
 _NEAREST = ("failed", "symptom", "priority", "first_at", "node", "check", "fault", "component")
-_ALL = taxonomy.bits(taxonomy.DOMAINS)
-_USER = taxonomy.bits(("user",))
+_ALL = fault_table.bits(fault_table.DOMAINS)
+_USER = fault_table.bits(("user",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Attributed:
     """`ends`: one row for each run that ended in one of the settings' states.
 
       run, job_id, attempt, state, start_at, end_at, run_s, gpu_h, gpus, node_count, verdict,
-      category, fault, check, node, lasts (of the primary cause), domains (bits of taxonomy.DOMAINS that remain),
+      category, fault, check, node, lasts (of the primary cause), domains (bits of fault_table.DOMAINS that remain),
       blamed (nodes), shared (the primary fault is on many of the job's nodes), possibly_user, causes (how many)
 
     `causes`: one row for each fault on a node in a run's window, the primary one marked. What does not count (below

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nodetriage.analysis.history import taxonomy
+from nodetriage.analysis.history import fault_table
 
 _STREAM = ("node", "check", "fault", "xid", "severity")
 _ROWS_AT_ONCE = 4_000_000
@@ -29,7 +29,7 @@ class Episodes:
 
 def episodes(events: pl.DataFrame, open_at_most: timedelta) -> Episodes:
     """Events as episodes. A fault that nobody cleared is taken to be over after `open_at_most`."""
-    known = taxonomy.table_of(events)
+    known = fault_table.table_of(events)
     told = events.filter(pl.col("kind").is_in(("raised", "changed", "repeated", "cleared")) & (pl.col("fault") != ""))
     told = told.join(known, on=["fault", "xid"], how="left", nulls_equal=True)
     component = ["node", "check", "component", "fault"]

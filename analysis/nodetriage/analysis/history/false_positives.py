@@ -11,8 +11,8 @@ import polars as pl
 from scipy import stats
 
 from nodetriage.analysis.history import evidence
+from nodetriage.analysis.history.fault_table import bits
 from nodetriage.analysis.history.history import History
-from nodetriage.analysis.history.taxonomy import bits
 from nodetriage.checks.model import Severity
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nodetriage.analysis.imports.nodelist import expand_column
+from nodetriage.analysis.imports.node_columns import expand_column
 from nodetriage.analysis.tables import TIME, Imported, Problems, Schema, TableError
 
 _TIME_FORMATS = ("%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z")

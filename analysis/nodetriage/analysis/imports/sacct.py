@@ -11,10 +11,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
-from nodetriage.analysis.imports.nodelist import NO_LIST, expand_column
+from nodetriage.analysis.imports.node_columns import expand_column
 from nodetriage.analysis.imports.sacct_lines import BLOCK_BYTES, Header, records
 from nodetriage.analysis.tables import JOBS, TIME, Imported, Problems, TableError, empty, sound_jobs
 from nodetriage.checks.model.settings import ConfigError
+from nodetriage.controller.slurm.node_list import NO_LIST
 
 COLUMNS = (
     "JobID,User,Partition,QOS,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,Suspended,NNodes,NodeList,"

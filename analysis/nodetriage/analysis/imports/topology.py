@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nodetriage.analysis.imports.nodelist import expand_column
+from nodetriage.analysis.imports.node_columns import expand_column
 from nodetriage.analysis.tables import TableError
 
 

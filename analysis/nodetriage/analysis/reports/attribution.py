@@ -5,10 +5,10 @@ import polars as pl
 from nodetriage.analysis.history import cooccurrence
 from nodetriage.analysis.history.attribution import INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL
 from nodetriage.analysis.history.false_positives import with_share
+from nodetriage.analysis.history.fault_table import domain_names
 from nodetriage.analysis.history.history import started
 from nodetriage.analysis.history.sizes import size_class, size_order
 from nodetriage.analysis.history.study import Study
-from nodetriage.analysis.history.taxonomy import domain_names
 from nodetriage.analysis.reports.section import Section
 
 _BURST_MIN = 10.0

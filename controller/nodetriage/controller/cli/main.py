@@ -27,7 +27,9 @@ OWN = (
     "nodetriage.controller.cli.database",
     "nodetriage.controller.cli.config",
 )
-FURTHER = ("nodetriage.analysis.cli.main",)
+ANALYSIS = "nodetriage.analysis.cli.main"
+ANALYSIS_VERBS = ("report", "model", "simulate")
+ANALYSIS_NEEDS = ("nodetriage.analysis", "polars", "scipy")  # the package nodetriage-analysis brings them
 
 
 class Parser(argparse.ArgumentParser):
@@ -76,9 +78,23 @@ def _parser(arguments: Sequence[str]) -> Parser:
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser)
     for module in OWN:
         import_module(module).add(verbs)
-    # The further verbs load only where one may be meant: `nodes` and `events` stay quick.
+    # The verbs of the analysis load only where one may be meant: `nodes` and `events` stay quick.
     if not arguments or arguments[0] not in verbs.choices:
-        for module in FURTHER:
-            if importlib.util.find_spec(module):
-                import_module(module).add(verbs)
+        _add_analysis(verbs)
     return parser
+
+
+def _add_analysis(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    """Where the analysis is not installed, its verbs are not in the help, and say which package brings them."""
+    if all(importlib.util.find_spec(name) for name in ANALYSIS_NEEDS):
+        import_module(ANALYSIS).add(verbs)
+        return
+    for name in ANALYSIS_VERBS:
+        absent = verbs.add_parser(name, add_help=False, prefix_chars="\0")  # takes any options, to answer the same
+        absent.add_argument("words", nargs="*")
+        absent.set_defaults(verb=_not_installed, name=name)
+
+
+def _not_installed(arguments: argparse.Namespace) -> int:
+    text = f"{arguments.name} is not installed on this machine: the package nodetriage-analysis brings it"
+    return _say(text, BAD_CONFIGURATION)

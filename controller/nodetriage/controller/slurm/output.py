@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
+from nodetriage.controller.slurm.node_list import expand
 
 _FIELD = "\x1f"
 _RECORD = "\x1e"
@@ -149,8 +150,6 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def _expanded(nodes: str) -> tuple[str, ...]:
-    from nodetriage.analysis.imports.nodelist import expand  # brings a table library along, which few readings need
-
     found = expand(nodes)
     if found is None:
         raise Garbled(f"expected a node list, got {nodes[:80]!r}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nodetriage.checks.model.settings import ConfigError, load_toml
+from nodetriage.controller.slurm.node_list import expand
 
 MOST_NODES = 100_000  # in one file: n[1-999999] is a slip
 
@@ -34,8 +35,6 @@ def load(path: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _nodes(value: object, where: str) -> list[str]:
-    from nodetriage.analysis.imports.nodelist import expand  # brings a table library along, which few controllers need
-
     lists = value if isinstance(value, list) else [value]
     found: list[str] = []
     for one in lists:

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from nodetriage.analysis.history.taxonomy import taxonomy
 from nodetriage.checks.model import Severity
+from nodetriage.checks.model.taxonomy import taxonomy
 from nodetriage.controller.policy.state import ActionKind, EventKind
 from nodetriage.controller.store import history, schema, state_store
 from nodetriage.controller.store.history import EventFilter, StoredEvent

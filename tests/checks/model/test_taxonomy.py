@@ -2,20 +2,20 @@
 
 import pytest
 
-from nodetriage.analysis.history import taxonomy
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
+from nodetriage.checks.model.taxonomy import taxonomy
 
 
 def test_every_fault_that_can_drain_a_node_has_a_category() -> None:
     serious = [code for code, fault in faults().items() if fault.severity >= Severity.MAJOR]
     assert serious
-    assert not [code for code in serious if taxonomy.taxonomy().of(code).category == "other"]
+    assert not [code for code in serious if taxonomy().of(code).category == "other"]
 
 
 def test_domains_of_a_known_fault_are_those_of_the_vocabulary() -> None:
     for code, fault in faults().items():
-        assert taxonomy.taxonomy().of(code).domains == fault.domains
+        assert taxonomy().of(code).domains == fault.domains
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ def test_domains_of_a_known_fault_are_those_of_the_vocabulary() -> None:
     ],
 )
 def test_a_fault_from_elsewhere_leaves_the_domains_of_its_kind(fault: str, domains: set[str]) -> None:
-    assert set(taxonomy.taxonomy().of(fault).domains) == domains
+    assert set(taxonomy().of(fault).domains) == domains
 
 
 @pytest.mark.parametrize(
     ("xid", "category"), [(79, "gpu_missing"), (48, "gpu_memory"), (31, "user_program"), (999, "other")]
 )
 def test_an_event_with_only_an_xid_is_placed_by_it(xid: int, category: str) -> None:
-    assert taxonomy.taxonomy().of("", xid).category == category
+    assert taxonomy().of("", xid).category == category
 
 
 def test_a_timeout_is_a_symptom_and_a_dead_gpu_is_not() -> None:
-    assert taxonomy.taxonomy().of("nccl_timeout").symptom
-    assert not taxonomy.taxonomy().of("gpu_off_bus").symptom
+    assert taxonomy().of("nccl_timeout").symptom
+    assert not taxonomy().of("gpu_off_bus").symptom

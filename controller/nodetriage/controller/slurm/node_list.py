@@ -4,7 +4,6 @@ import functools
 import math
 import re
 
-import polars as pl
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 MOST_NODES = 200_000  # more than this from one list is a mistake in the list
@@ -15,7 +14,6 @@ NO_LIST = ("", "None assigned", "None", "(null)", "Unknown")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]*(?:\[[0-9,\-]+\][A-Za-z0-9_.\-]*)*"
 _LIST = re.compile(rf"{_NAME}(?:,{_NAME})*")
 _BRACKETS = re.compile(r"\[([0-9,\-]+)\]")
-_PLAIN = r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$"
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -29,22 +27,6 @@ def expand(text: str) -> tuple[str, ...] | None:
         return tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return None
-
-
-def expand_column(lists: pl.Series) -> tuple[pl.Series, int]:
-    """A column of node lists as a column of lists of names, and how many rows cannot be expanded (they become null)."""
-    column = lists.alias("list").to_frame().with_columns(pl.col("list").str.strip_chars())
-    plain = pl.col("list").str.contains(_PLAIN) & ~pl.col("list").is_in(NO_LIST)
-    others = column.filter(~plain)["list"].drop_nulls().unique()
-    expanded = [expand(text) for text in others]
-    known = pl.DataFrame(
-        {"list": others, "names": [list(e) if e is not None else None for e in expanded]},
-        schema={"list": pl.String, "names": pl.List(pl.String)},
-    )
-    rows = column.join(known, on="list", how="left", maintain_order="left")
-    names = rows.select(pl.when(plain).then(pl.concat_list("list")).otherwise(pl.col("names")).alias(lists.name))
-    bad = int((names.to_series().is_null() & column["list"].is_not_null()).sum())
-    return names.to_series(), bad
 
 
 def _size_bound(text: str) -> int:

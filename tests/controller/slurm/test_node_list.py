@@ -2,13 +2,12 @@
 
 import time
 
-import polars as pl
 import pytest
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.analysis.imports.nodelist import MOST_NODES, expand, expand_column
+from nodetriage.controller.slurm.node_list import MOST_NODES, expand
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def test_a_list_of_slurm_gives_its_nodes(text: str, nodes: list[str]) -> None:
 @pytest.mark.parametrize(
     "text", ["n[1-", "n[3-1]", "n[]", "[1-2]", "a b", "n1,,n2", "@group", "n1!n2", "n[1-2]&n1", "-"]
 )
-def test_what_is_no_list_is_told_apart_from_an_empty_one(text: str) -> None:
+def test_what_is_no_list_is_not_taken_for_an_empty_one(text: str) -> None:
     assert expand(text) is None
 
 
@@ -53,10 +52,3 @@ def test_what_clustershell_folds_is_expanded_back(numbers: set[tuple[str, int]])
 @given(st.text(alphabet="n12[]-,@!& \n\x00é", max_size=30))
 def test_no_text_raises(text: str) -> None:
     assert expand(text) is None or all(expand(text) or ("x",))
-
-
-def test_a_column_keeps_its_order_and_counts_what_cannot_be_expanded() -> None:
-    lists = pl.Series("nodes", ["n2", "n[1-2]", None, "n[1-", "None assigned", " n3 "])
-    names, bad = expand_column(lists)
-    assert names.to_list() == [["n2"], ["n1", "n2"], None, None, [], ["n3"]]
-    assert bad == 1
