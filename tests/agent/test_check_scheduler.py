@@ -1,14 +1,20 @@
-"""When a check is run again."""
+"""When a check runs again, and what becomes of a run whose check is switched off meanwhile."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 
-from nodetriage.agent.check_scheduler import CONFIRM_S, RETRY_S, until_again_s
+from nodetriage.agent.check_scheduler import CONFIRM_S, RETRY_S, CheckScheduler, until_again_s
 from nodetriage.agent.core.result import Result
-from nodetriage.agent.core.verdict import CheckVerdict, Verdict, advance
+from nodetriage.agent.core.verdict import Change, CheckVerdict, Kind, Verdict, advance
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.checks.registry import ALL
 
 GPU_LOST = next(check for check in ALL if check.name == "gpu_lost")
+GPU_ONCE = dataclasses.replace(GPU_LOST, raise_after=1)
 GONE = Finding("0000:1b:00.0", "gpu_missing", Severity.CRITICAL)
 
 
@@ -34,3 +40,49 @@ def test_a_check_that_could_not_judge_its_lines_tries_again_soon() -> None:
 @pytest.mark.parametrize("runs", [((),), ((GONE,), (GONE,)), ((GONE,), ())], ids=["none", "confirmed", "not confirmed"])
 def test_else_a_check_is_run_again_when_it_is_due(runs: tuple[tuple[Finding, ...], ...]) -> None:
     assert until_again_s(after(*runs), due_s=290, behind=False) == 290
+
+
+class SlowWorkers:
+    """Workers whose runs end when the test says so, each with a dead GPU."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    def quarantine(self, addresses: tuple[str, ...]) -> None:
+        assert addresses == ()
+
+    async def run(self, check: Any, records: Any, memory: bytes | None) -> Result:
+        self.asked.set()
+        await self.may_end.wait()
+        return Result(check.name, Outcome.FINDINGS, (GONE,), memory=b"1")
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["switched off", "still enabled"])
+async def test_a_run_under_way_counts_only_while_its_check_is_enabled(stays: bool) -> None:
+    changes: list[Change] = []
+    kept: dict[str, bytes] = {}
+
+    def record(new: Iterable[Change], keep: Mapping[str, bytes]) -> None:
+        changes.extend(new)
+        kept.update(keep)
+
+    workers, check = SlowWorkers(), GPU_ONCE
+    known, _ = advance(Verdict("boot"), check, Result(check.name, Outcome.FINDINGS, (GONE,)), 1.0)
+    scheduler = CheckScheduler([check], workers, None, known, {}, record, lambda: 2.0)  # type: ignore[arg-type]
+    run = asyncio.create_task(scheduler.run(check.name))  # as a prolog asks for it
+    await workers.asked.wait()
+    await scheduler.use([check] if stays else [])
+    workers.may_end.set()
+    try:
+        if stays:
+            assert (await run).outcome is Outcome.FINDINGS
+            assert changes == []
+            return
+        with pytest.raises(KeyError):
+            await run
+        assert scheduler.verdict.checks == {}
+        assert [c.kind for c in changes] == [Kind.CLEARED, Kind.OUTCOME]
+        assert kept[f"memory:{check.name}"] == b"null"
+    finally:
+        await scheduler.stop()

@@ -158,6 +158,43 @@ def test_a_bad_file_changes_nothing_and_a_good_one_does(agent: Agent, trial: Pat
     assert "log" not in agent.status()["checks"]
 
 
+def hook_line(agent: Agent) -> str:
+    """What a prolog prints."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(60)
+        line.connect(str(agent.folder / "run/agent.sock"))
+        line.sendall(b'{"ask": "prolog", "SLURM_JOB_ID": "5"}\n')
+        return line.makefile().readline()
+
+
+def switched_off(agent: Agent, name: str) -> list[tuple[int, str, str]]:
+    """The events that end what a check said, and all that come from it later."""
+    of_check = [(e.kind, e.fault, e.evidence["why"].text) for e in agent.events() if e.check == name]
+    return [e for e in of_check if e[0] != pb.EVENT_KIND_RAISED]
+
+
+@pytest.mark.parametrize("how", ["reload", "restart", "restart after kill -9"])
+def test_a_check_that_is_switched_off_counts_no_longer(agent: Agent, trial: Path, how: str) -> None:
+    agent.kernel(1, "NTTRIAL fault gpu7")
+    (trial / "word").write_text("bad port1")
+    agent.start()
+    until(lambda: agent.parts("log") == ["gpu7"] and agent.parts("word") == ["port1"])
+    assert "gpu_xid_fatal gpu7" in hook_line(agent)
+    agent.configure(REST + "[checks.log]\nenabled = false\n")
+    if how == "reload":
+        agent.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+        until(lambda: "log" not in agent.status()["checks"])
+    else:
+        agent.end(signal.SIGTERM if how == "restart" else signal.SIGKILL)
+        agent.start()
+    assert "log" not in agent.status()["checks"]
+    assert "gpu_xid_fatal" not in hook_line(agent)
+    assert agent.parts("word") == ["port1"]  # which nobody switched off
+    off = [(pb.EVENT_KIND_CLEARED, "gpu_xid_fatal", ""), (pb.EVENT_KIND_OUTCOME, "", "the check is switched off")]
+    until(lambda: switched_off(agent, "log") == off)
+    assert switched_off(agent, "word") == []
+
+
 def test_a_second_agent_on_the_same_folder_is_refused_in_one_line(agent: Agent) -> None:
     agent.start()
     second = subprocess.run([sys.executable, AGENT, agent.config], capture_output=True, text=True, timeout=60)

@@ -57,7 +57,7 @@ def test_the_first_names_every_check_even_one_that_never_ran(heartbeats: Heartbe
     scheduler: Any = Looked()
     scheduler.ran("a", Outcome.OK, at_s=98.0)
 
-    beat = heartbeats.beat(scheduler, whole=True, now_s=100.0)
+    beat = heartbeats.make(scheduler, whole=True, now_s=100.0)
 
     assert told(beat) == [("a", pb.OUTCOME_OK, 2000), ("b", pb.OUTCOME_UNSPECIFIED, NEVER_MS)]
     assert not beat.partial
@@ -66,33 +66,33 @@ def test_the_first_names_every_check_even_one_that_never_ran(heartbeats: Heartbe
 def test_a_later_one_names_only_checks_that_ran_since(heartbeats: Heartbeats) -> None:
     scheduler: Any = Looked()
     scheduler.ran("a", Outcome.OK, at_s=98.0)
-    heartbeats.beat(scheduler, whole=True, now_s=100.0)
+    heartbeats.make(scheduler, whole=True, now_s=100.0)
 
     scheduler.ran("b", Outcome.HUNG, at_s=103.0)
 
-    beat = heartbeats.beat(scheduler, whole=False, now_s=105.0)
+    beat = heartbeats.make(scheduler, whole=False, now_s=105.0)
     assert (told(beat), beat.partial) == ([("b", pb.OUTCOME_HUNG, 2000)], True)
-    assert told(heartbeats.beat(scheduler, whole=False, now_s=110.0)) == []
+    assert told(heartbeats.make(scheduler, whole=False, now_s=110.0)) == []
 
 
 def test_after_new_settings_it_is_whole_by_itself(heartbeats: Heartbeats) -> None:
     scheduler: Any = Looked()
-    heartbeats.beat(scheduler, whole=True, now_s=100.0)
+    heartbeats.make(scheduler, whole=True, now_s=100.0)
 
     scheduler.checks = {"a": None}
 
-    beat = heartbeats.beat(scheduler, whole=False, now_s=105.0)
+    beat = heartbeats.make(scheduler, whole=False, now_s=105.0)
     assert ([name for name, _, _ in told(beat)], beat.partial) == (["a"], False)
 
 
 def test_the_bytes_of_ports_are_told_when_they_were_read_anew(heartbeats: Heartbeats, traffic: Traffic) -> None:
     scheduler: Any = Looked()
-    heartbeats.beat(scheduler, whole=True, now_s=100.0)
+    heartbeats.make(scheduler, whole=True, now_s=100.0)
     reading = b'[{"port":"mlx5_0/1","rx_bytes":4,"tx_bytes":8}]'
     traffic.heard(Result("traffic", Outcome.OK, memory=reading), now_s=0.0)
 
-    assert [(p.port, p.rx_bytes, p.tx_bytes) for p in heartbeats.beat(scheduler, False, 105.0).ports] == [
+    assert [(p.port, p.rx_bytes, p.tx_bytes) for p in heartbeats.make(scheduler, False, 105.0).ports] == [
         ("mlx5_0/1", 4, 8)
     ]
-    assert not heartbeats.beat(scheduler, False, 110.0).ports
+    assert not heartbeats.make(scheduler, False, 110.0).ports
     assert PortBytes("mlx5_0/1", 4, 8) == traffic.ports(whole=True, now_s=1.0)[0][0]

@@ -25,7 +25,7 @@ def test_a_second_agent_on_the_same_folder_refuses_to_start(agent: Agent) -> Non
     assert second.wait() == 1
     assert second.said().splitlines() == [
         f"nodetriage agent: {agent.folder}/state: in use by another agent (pid {agent.program.pid}); "
-        "give this one its own state_dir"
+        "set another agent.state_dir here"
     ]
     assert agent.looked()
 

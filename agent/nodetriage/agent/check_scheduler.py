@@ -1,4 +1,4 @@
-"""Runs each check when its time comes or something wakes it, and turns what it says into changes of the verdict."""
+"""Runs each check when it is due or something wakes it, and turns its results into changes of the verdict."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from nodetriage.agent.core import grace, quarantine, verdict
+from nodetriage.agent.core import grace, quarantine, self_check, verdict
 from nodetriage.agent.core.aligned_timer import AlignedTimer
 from nodetriage.agent.core.record_queue import RecordQueue
 from nodetriage.agent.core.result import Result
@@ -17,19 +17,20 @@ from nodetriage.agent.workers.pool import WorkerPool
 from nodetriage.checks.model import Check, Outcome
 from nodetriage.service.crashpoint import passing
 
-CONFIRM_S = 60.0  # a finding that several runs must show is looked for again after this, or its period if shorter
-RETRY_S = 5.0  # a check that could not judge the lines that it was given
-RESTART_S = 1.0  # a check that is woken without end still leaves its class time for the others
+CONFIRM_S = 60.0  # a finding that several runs must show: the next run comes after this time or the check's period
+RETRY_S = 5.0  # after a run that could not judge its kernel records
+RESTART_S = 1.0  # the least time between two runs of a check: its device class has others to run
+NO_MEMORY = b"null"  # as a worker gives it
 
 
 class Record(Protocol):
-    """Takes changes, and values to keep with them in one transaction."""
+    """Takes changes, and values to store with them in one transaction."""
 
     def __call__(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None: ...
 
 
 class CheckScheduler:
-    """The one owner of the verdict. `inbox` is None where the kernel's log is not followed."""
+    """The only owner of the verdict. `record_queue` is None where the agent does not follow the kernel log."""
 
     def __init__(
         self,
@@ -47,12 +48,12 @@ class CheckScheduler:
         self.runs = 0
         self._checks = {check.name: check for check in checks}
         self._workers = workers
-        self._inbox = record_queue
+        self._record_queue = record_queue
         self._memories = dict(memories)
         self._record = record
         self._clock = clock
         self._boot_grace_s = boot_grace_s
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._one_at_a_time: dict[str, asyncio.Lock] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsaved: set[str] = set()
@@ -63,13 +64,13 @@ class CheckScheduler:
         return self._checks
 
     def is_behind(self, name: str) -> bool:
-        """Whether there are lines in the kernel's log that the check has still to judge, or that nobody brings it."""
-        if self._inbox is None:
+        """Whether the check has kernel records still to judge, or must read the log itself."""
+        if self._record_queue is None:
             return self._checks[name].kernel_pattern is not None
-        return self._inbox.waiting(name)
+        return self._record_queue.waiting(name)
 
     def start(self) -> None:
-        """Every check at once, then each by the node's cadence."""
+        """Runs every check at once, then each at the moments of the node's timer."""
         for name in self._checks:
             self._wakes[name] = asyncio.Event()
             self._tasks[name] = asyncio.get_running_loop().create_task(self._keep_running(name), name=f"check {name}")
@@ -82,18 +83,28 @@ class CheckScheduler:
         self._tasks.clear()
 
     async def use(self, checks: Iterable[Check[Any, Any]]) -> None:
-        """New settings: what is held through a check that is no longer enabled is cleared."""
+        """Replaces the set of checks (new settings)."""
         await self.stop()
-        was, self._checks = self._checks, {check.name: check for check in checks}
-        if self._inbox:
-            self._inbox.use(self._checks.values())
-        self.verdict, changes = verdict.forget_checks(self.verdict, was.keys() - self._checks.keys())
-        self._record(changes, self.kept())
+        self._checks = {check.name: check for check in checks}
+        if self._record_queue:
+            self._record_queue.use(self._checks.values())
+        self.drop_disabled()
         self.start()
 
+    def drop_disabled(self) -> None:
+        """Clears what checks said that are not enabled now: since a reload, or since the agent last ran."""
+        gone = self.verdict.checks.keys() - self._checks.keys() - {self_check.SELF.name}
+        if not gone:
+            return
+        self.verdict, changes = verdict.without(self.verdict, gone)
+        for name in gone:
+            self._memories[name] = NO_MEMORY
+        self._unsaved |= gone
+        self._record(changes, self.kept())
+
     def follow_no_log(self) -> None:
-        """The kernel's log cannot be followed: checks read it themselves, or say what prevents that."""
-        self._inbox = None
+        """The agent cannot follow the kernel log: checks read it themselves, or report why they cannot."""
+        self._record_queue = None
 
     def wake(self, names: Iterable[str]) -> None:
         for name in names:
@@ -101,67 +112,72 @@ class CheckScheduler:
                 self._wakes[name].set()
 
     def wake_source(self, source: str) -> None:
-        """Those that asked for this source in `wakes_on`."""
+        """Wakes the checks that have this source in `wakes_on`."""
         self.wake(name for name, check in self._checks.items() if source in check.wakes_on)
 
     def wake_class(self, device_class: str) -> None:
-        """A hung worker of this class is free at last: look again at what could not be looked at."""
+        """Wakes the hung checks of this class: its hung worker has ended."""
         hung = (n for n, c in self.verdict.checks.items() if c.outcome is Outcome.HUNG)
         self.wake([n for n in hung if n in self._checks and self._checks[n].worker == device_class])
 
     async def run(self, name: str) -> CheckVerdict:
-        """One run now (after one that is under way). Raises KeyError for a check that is not enabled."""
-        check = self._checks[name]
-        async with self._turns.setdefault(name, asyncio.Lock()):
-            records = self._inbox.take(name) if self._inbox else None
-            self._workers.quarantine(quarantine.held(self.verdict))
+        """Runs the check once, after a run that is under way.
+
+        Raises KeyError for a check that is not enabled, also where a reload has switched it off during the run.
+        """
+        async with self._one_at_a_time.setdefault(name, asyncio.Lock()):
+            check = self._checks[name]
+            records = self._record_queue.take(name) if self._record_queue else None
+            self._workers.quarantine(quarantine.of(self.verdict))
             passing("check.before_run")
             try:
                 result = await self._workers.run(check, records, self._memories.get(name))
             except asyncio.CancelledError:
-                if self._inbox:
-                    self._inbox.not_judged(name, blame=False)
+                if self._record_queue:
+                    self._record_queue.not_judged(name, blame=False)
                 raise
             passing("check.after_run")
+            if name not in self._checks:
+                raise KeyError(name)
             self._take(check, result)
             return self.verdict.checks[name]
 
-    def judge_self(self, check: Check[Any, Any], result: Result) -> None:
-        """What the agent says of itself, by the same way as any check."""
-        self.verdict, changes = verdict.advance(self.verdict, check, result, self._clock())
+    def judge_self(self, result: Result) -> None:
+        """Adds the agent's report on itself to the verdict, as for any check."""
+        self.verdict, changes = verdict.advance(self.verdict, self_check.SELF, result, self._clock())
         if changes:
             self._record(changes, self.kept())
 
     def clear(self, check: str, component: str, fault: str, actor: str) -> bool:
-        """An operator's word; False if nothing of the kind is held."""
+        """Clears a finding on an operator's behalf; False if no such finding is open."""
         self.verdict, changes = verdict.clear(self.verdict, check, component, fault, actor)
         self._record(changes, self.kept())
         return bool(changes)
 
     def kept(self) -> dict[str, bytes]:
-        """All that a restart needs, as of now."""
+        """The present values of all that a restart needs."""
         keep = {f"memory:{name}": self._memories[name] for name in self._unsaved if name in self._memories}
         self._unsaved.clear()
         keep["verdict"] = msgspec.json.encode(self.verdict)
-        if self._inbox:
-            keep["kernel_log"] = msgspec.json.encode(self._inbox.position)
+        if self._record_queue:
+            keep["kernel_log"] = msgspec.json.encode(self._record_queue.position)
         return keep
 
     def _take(self, check: Check[Any, Any], result: Result) -> None:
         name = check.name
         self.runs += 1
-        if self._inbox:
+        if self._record_queue:
             if result.outcome in (Outcome.HUNG, Outcome.BROKEN):
-                self._inbox.not_judged(name, blame=result.outcome is Outcome.BROKEN and result.ran)
+                self._record_queue.not_judged(name, blame=result.outcome is Outcome.BROKEN and result.ran)
             else:
-                self._inbox.judged(name)
+                self._record_queue.judged(name)
         if result.memory is not None:
             self._memories[name] = result.memory
             self._unsaved.add(name)
         now_s = self._clock()
         result = grace.spared(result, now_s, self._boot_grace_s)
         self.verdict, changes = verdict.advance(self.verdict, check, result, now_s)
-        if changes:  # what did not change anything is saved from time to time (daemon.py)
+        if changes:  # the daemon saves runs without changes from time to time
             self._record(changes, self.kept())
 
     async def _keep_running(self, name: str) -> None:
@@ -172,7 +188,7 @@ class CheckScheduler:
             wake.clear()
             started_s = time.monotonic()
             await self.run(name)
-            behind = self._inbox is not None and self._inbox.waiting(name)
+            behind = self._record_queue is not None and self._record_queue.waiting(name)
             due_s = self._timer.until_next_s(check.every_s, time.monotonic())
             wait_s = until_again_s(self.verdict.checks[name], due_s, behind)
             if wake.is_set():
@@ -180,6 +196,8 @@ class CheckScheduler:
 
 
 def until_again_s(known: CheckVerdict, due_s: float, behind: bool) -> float:
-    """How long until the check's next run, which is due in `due_s`: neither what a run must confirm nor lines that are
-    not judged (`behind`) are left so long."""
+    """Seconds until the check's next run. `due_s`: until its regular run. `behind`: it has records still to judge.
+
+    A finding that a further run must confirm, and records that no run has judged, do not wait for the regular run.
+    """
     return min(due_s, RETRY_S if behind else due_s, CONFIRM_S if known.rising else due_s)

@@ -1,4 +1,4 @@
-"""The agent as a process: wires timers, descriptors, signals, spool and stream together. Decides nothing."""
+"""The agent as a process: connects timers, descriptors, signals, spool and stream. Decides nothing."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,15 @@ import structlog
 from nodetriage.agent import heartbeat, instance_lock, requests
 from nodetriage.agent.check_scheduler import CheckScheduler
 from nodetriage.agent.control_socket import ControlSocket
-from nodetriage.agent.core import self_check, verdict
-from nodetriage.agent.core.record_queue import Position, RecordQueue
-from nodetriage.agent.core.verdict import Change, Kind, Verdict
+from nodetriage.agent.core import self_check
+from nodetriage.agent.core.record_queue import RecordQueue
+from nodetriage.agent.core.verdict import Change, Kind
 from nodetriage.agent.delivery import event
 from nodetriage.agent.delivery.identity import Identify, identify_by
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.delivery.stream import Node, Stream
-from nodetriage.agent.heartbeat import boottime_s
+from nodetriage.agent.kept import Kept
+from nodetriage.agent.machine.boot import boot_id, boottime_s
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.settings import config
 from nodetriage.agent.settings.config import AgentSettings
@@ -42,8 +43,8 @@ from nodetriage.service.version import VERSION
 from nodetriage.v1 import health_pb2 as pb
 
 CATALOGUE = "nodetriage.agent.installed_checks:CHECKS"
-TICK_S = 60.0  # the moments at which checks run too
-SAVE_S = 300.0  # how old what is kept may be, where nothing changed
+TICK_S = 60.0  # at the same moments as checks
+SAVE_S = 300.0  # between two saves of the state, where nothing changed
 SUMMARY_S = 300.0
 STOP_LIMIT_S = 2.0  # for the last commit
 LOG_LIMIT_S = 0.5  # for the last log lines
@@ -51,32 +52,27 @@ EXIT_REFUSED = 1
 
 
 def run(settings: AgentSettings, catalogue: str = CATALOGUE) -> int:
-    """Runs until SIGTERM or SIGINT. 0 after a clean stop; 1 if another agent has the state directory, or it cannot
-    be used. Raises ConfigError where the node could not show who it is."""
+    """Runs until SIGTERM or SIGINT. Returns 0 after a clean stop; 1 if another agent uses the state directory, or this
+    process cannot. Raises ConfigError where the node cannot prove its identity."""
     identify = identify_by(settings)
     try:
-        held_fd = instance_lock.hold(settings.agent.state_dir, settings.agent.run_dir)
+        lock_fd = instance_lock.take(settings.agent.state_dir, settings.agent.run_dir)
     except instance_lock.StateInUse as error:
         sys.stderr.write(f"nodetriage agent: {error}\n")
         return EXIT_REFUSED
     except OSError as error:
         sys.stderr.write(f"nodetriage agent: {settings.agent.state_dir}: {error.strerror or error}\n")
         return EXIT_REFUSED
-    lines = log.set_up()
+    log_lines = log.set_up()
     try:
         return asyncio.run(Daemon(settings, catalogue, identify).run())
     finally:
-        os.close(held_fd)
-        lines.drain(LOG_LIMIT_S)
-
-
-def boot_id() -> str:
-    """random(4): a new one at each boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        os.close(lock_fd)
+        log_lines.drain(LOG_LIMIT_S)
 
 
 class Daemon:
-    """Owned by one event loop; made and run once."""
+    """Belongs to one event loop; is made and run once."""
 
     def __init__(self, settings: AgentSettings, catalogue: str, identify: Identify) -> None:
         self._settings = settings
@@ -104,101 +100,92 @@ class Daemon:
             timer=self._timer,
         )
         self._traffic = Traffic(self._workers.run, self._timer)
-        self._pulse = heartbeat.Heartbeats(self._spool, self._workers, self._traffic, self._boot_id)
-        self._status = ControlSocket(agent.socket, self._answer)
-        self._inbox: RecordQueue | None = None
+        self._heartbeats = heartbeat.Heartbeats(self._spool, self._workers, self._traffic, self._boot_id)
+        self._control_socket = ControlSocket(agent.socket, self._answer)
+        self._record_queue: RecordQueue | None = None
         self._kernel_log: KernelLogWatcher | None = None
-        self._rounds: CheckScheduler
-        self._surroundings: Watchers
+        self._scheduler: CheckScheduler
+        self._watchers: Watchers
         self._hooks: hooks.Hooks
 
     async def run(self) -> int:
         self._spool.open()
-        self._rounds = self._resume()
-        jobs, run_dir = self._restored("jobs", hooks.Jobs), self._settings.agent.run_dir
-        self._hooks = hooks.Hooks(self._settings.hooks, self._rounds, self._record, boottime_s, run_dir, jobs)
+        kept = Kept(self._spool, self._boot_id)
+        self._resume(kept)
         self._record([Change(Kind.AGENT_STARTED, "", evidence={"version": self.node.version})], {})
+        self._scheduler.drop_disabled()
+        run_dir = self._settings.agent.run_dir
+        self._hooks = hooks.Hooks(self._settings.hooks, self._scheduler, self._record, boottime_s, run_dir, kept.jobs())
         try:
-            await self._status.start()
+            await self._control_socket.start()
         except OSError as error:
-            self._log.error("no local socket", path=str(self._settings.agent.socket), why=error.strerror)
+            self._log.error("no control socket", path=str(self._settings.agent.socket), why=error.strerror)
         self._listen()
-        self._judge_self()  # before the first round: a log that cannot be read must not look quiet
-        self._rounds.start()
+        self._judge_self()  # before the first check: a log that cannot be read must not look like a quiet one
+        self._scheduler.start()
         parts = (self._stream.run(), self._traffic.run(), self._tick(), self._reloads())
         tasks = [asyncio.create_task(part) for part in parts]
         self._notify.ready("started")
-        self._log.info("agent started", node=self.node.name, boot_id=self._boot_id, checks=len(self._rounds.checks))
-        memory.settle()
+        self._log.info("agent started", node=self.node.name, boot_id=self._boot_id, checks=len(self._scheduler.checks))
+        memory.freeze()
         stop = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
         ended = [t for t in tasks if t.done() and t.exception()]
         await self._stop([stop, *tasks])
         for task in ended:
-            task.result()  # a defect of ours: let it be seen, and let systemd start us again
+            task.result()  # a defect of the agent: the traceback is logged, and systemd starts the agent again
         return 0
 
-    def _resume(self) -> CheckScheduler:
-        """What an earlier run of the agent in this boot left in the spool."""
-        known = verdict.resumed(self._restored("verdict", Verdict), self._boot_id)
-        checks = self._settings.enabled
-        kernel_log = self._settings.kernel_log
-        if self._settings.agent.root == Path("/") or kernel_log.path != config.KernelLogSettings().path:
-            position = self._restored("kernel_log", Position)
-            if position is None or position.boot_id != self._boot_id:
-                position = Position(self._boot_id)
-            self._inbox = RecordQueue(checks, position)
-        same_boot = self._restored("memories_boot_id", str) == self._boot_id
-        memories = {c.name: self._spool.kept(f"memory:{c.name}") for c in checks} if same_boot else {}
-        kept = {name: memory for name, memory in memories.items() if memory is not None}
-        grace_s = self._settings.agent.boot_grace_s if self._settings.agent.root == Path("/") else 0.0
-        return CheckScheduler(
-            checks, self._workers, self._inbox, known, kept, self._record, boottime_s, grace_s, self._timer
+    def _resume(self, kept: Kept) -> None:
+        """Goes on where an earlier run of the agent in this boot ended."""
+        settings = self._settings
+        self._record_queue = kept.record_queue(settings)
+        grace_s = settings.agent.boot_grace_s if settings.agent.root == Path("/") else 0.0
+        self._scheduler = CheckScheduler(
+            settings.enabled,
+            self._workers,
+            self._record_queue,
+            kept.verdict(),
+            kept.memories(),
+            self._record,
+            boottime_s,
+            grace_s,
+            self._timer,
         )
-
-    def _restored(self, key: str, kind: type[Any]) -> Any:
-        if (raw := self._spool.kept(key)) is None:
-            return None
-        try:
-            return msgspec.json.decode(raw, type=kind)
-        except msgspec.MsgspecError as error:
-            self._log.warning("kept state not understood", key=key, why=str(error))
-            return None
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        if self._inbox:
+        if self._record_queue:
             kernel_log = self._settings.kernel_log
-            self._kernel_log = KernelLogWatcher(
-                kernel_log.path, kernel_log.accept_user_records, self._inbox, self._rounds.wake, self._judge_self
-            )
+            believe, wake = kernel_log.accept_user_records, self._scheduler.wake
+            self._kernel_log = KernelLogWatcher(kernel_log.path, believe, self._record_queue, wake, self._judge_self)
             self._kernel_log.start()
-        self._surroundings = Watchers(worker.catalogue(self._catalogue), self._rounds.wake_source)
-        self._surroundings.start()
-        if self._surroundings.trouble:
-            self._log.warning("devices are not followed", why=self._surroundings.trouble)
+        self._watchers = Watchers(worker.catalogue(self._catalogue), self._scheduler.wake_source)
+        self._watchers.start()
+        if why := self._watchers.trouble:
+            self._log.warning("device events are not followed; checks find changes at their next run", why=why)
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
         self._notify.stopping()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._status.close()
-        await self._rounds.stop()
-        self._surroundings.stop()
+        await self._control_socket.close()
+        await self._scheduler.stop()
+        self._watchers.stop()
         if self._kernel_log:
             self._kernel_log.stop()
         await self._workers.close()
-        self._record([Change(Kind.AGENT_STOPPED, "")], self._rounds.kept())
+        self._record([Change(Kind.AGENT_STOPPED, "")], self._scheduler.kept())
         committed = self._spool.close(STOP_LIMIT_S)
         self._log.info("agent stopped", unsent_events=self._spool.depth, on_disk=committed)
 
     async def _tick(self) -> None:
-        """Small things at intervals: watchdog, own state, saving, one line on what was done."""
-        saved_s = told_s = time.monotonic()
+        """Periodic duties: the watchdog, the self-check, saving the state, one log line with a summary."""
+        saved_s = logged_s = time.monotonic()
         tick_s = min(TICK_S, self._notify.watchdog_s / 3 or TICK_S)
         runs = 0
         while True:
@@ -207,26 +194,26 @@ class Daemon:
             self._hooks.take_notes()
             now_s = time.monotonic()
             if now_s - saved_s >= SAVE_S:
-                self._spool.append((), self._rounds.kept())
+                self._spool.append((), self._scheduler.kept())
                 saved_s = now_s
-            if now_s - told_s >= SUMMARY_S:
-                status = heartbeat.summary(self._rounds, self._spool, self._stream.state)
-                self._log.info("looked", runs=self._rounds.runs - runs, status=status)
+            if now_s - logged_s >= SUMMARY_S:
+                status = heartbeat.summary(self._scheduler, self._spool, self._stream.state)
+                self._log.info("checks ran", runs=self._scheduler.runs - runs, status=status)
                 self._notify.status(status)
-                told_s, runs = now_s, self._rounds.runs
+                logged_s, runs = now_s, self._scheduler.runs
             await asyncio.sleep(self._timer.until_next_s(tick_s, time.monotonic()))
 
     def _judge_self(self) -> None:
         source = self._kernel_log
         overruns, lost = source.take_losses() if source else (0, 0)
         if source and source.trouble:
-            self._rounds.follow_no_log()
-        unjudged = self._inbox.take_lost() if self._inbox else {}
+            self._scheduler.follow_no_log()
+        unjudged = self._record_queue.take_lost() if self._record_queue else {}
         seen = self_check.SelfCheck(self._spool.trouble, source.trouble if source else "", overruns, lost, unjudged)
-        self._rounds.judge_self(self_check.OWN, self_check.result(seen))
+        self._scheduler.judge_self(self_check.result(seen))
 
     def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:
-        """Changes become numbered events, together with what must be kept for them to be true after a restart."""
+        """Changes become numbered events, stored in one transaction with the state that goes with them."""
         at = event.Moment(time.time_ns() // 1000, int(boottime_s() * 1e6))
         events = [event.make(change, self._boot_id, at) for change in changes]
         for change in changes:
@@ -239,35 +226,35 @@ class Daemon:
             evidence: dict[str, Scalar] = {"routine": dropped.routine, "faults": dropped.faults, "why": "spool full"}
             lost = Change(Kind.LOST, "", severity=Severity.WARNING, evidence=evidence)
             self._spool.append([event.make(lost, self._boot_id, at)])
-            self._log.warning("events dropped", **evidence)
+            self._log.warning("the spool is full; events dropped", **evidence)
 
     def _durable(self) -> None:
         self._stream.wake()
 
     def _free(self, device_class: str) -> None:
-        self._log.info("worker free", device_class=device_class)
-        self._rounds.wake_class(device_class)
+        self._log.info("an abandoned worker has ended", device_class=device_class)
+        self._scheduler.wake_class(device_class)
 
     def _heartbeat(self, whole: bool) -> pb.Heartbeat:
-        return self._pulse.beat(self._rounds, whole, boottime_s())
+        return self._heartbeats.make(self._scheduler, whole, boottime_s())
 
     async def _command(self, command: pb.Command) -> pb.CommandResult:
-        return await requests.obey(self._rounds, self._workers, command)
+        return await requests.execute(self._scheduler, self._workers, command)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any] | str:
-        """The local socket's verbs."""
+        """Answers one request on the control socket."""
         if (verb := request.get("ask")) in hooks.VERBS:
             return await self._hooks.answer(verb, request)
         if request.get("ask") == "run":
-            return await requests.run(self._rounds, self._workers, request.get("checks"))
+            return await requests.run(self._scheduler, self._workers, request.get("checks"))
         if request.get("ask") == "status":
-            return self._answer_status()
+            return self._status()
         return {"error": f"unknown request {request.get('ask')!r}; known: run, status, {', '.join(hooks.VERBS)}"}
 
-    def _answer_status(self) -> dict[str, Any]:
+    def _status(self) -> dict[str, Any]:
         source = self._kernel_log
         return {
-            **heartbeat.status(self._rounds, self._workers, boottime_s()),
+            **heartbeat.status(self._scheduler, self._workers, boottime_s()),
             "node": self.node.name,
             "boot_id": self._boot_id,
             "version": self.node.version,
@@ -289,17 +276,17 @@ class Daemon:
             self._notify.ready("running")
 
     async def _reload_from(self, path: Path) -> None:
-        """A file that is wrong changes nothing."""
+        """A wrong file changes nothing."""
         try:
             new = config.load(path, worker.catalogue(self._catalogue))
-            new = await asyncio.to_thread(with_profile, new, Host(new.agent.root))  # it may ask a child
+            new = await asyncio.to_thread(with_profile, new, Host(new.agent.root))  # it may run a program
         except ConfigError as error:
-            self._log.error("settings not reloaded", why=str(error))
+            self._log.error("settings not reloaded; the old ones stay in force", why=str(error))
             return
         fixed = ("agent", "controller", "identity", "kernel_log", "profile", "spool")
         later = [name for name in fixed if getattr(new, name) != getattr(self._settings, name)]
         self._settings = new
         self._workers.configure(setup_from(new))
         self._hooks.use(new.hooks)
-        await self._rounds.use(new.enabled)
+        await self._scheduler.use(new.enabled)
         self._log.info("settings reloaded", checks=len(new.enabled), only_after_restart=later)

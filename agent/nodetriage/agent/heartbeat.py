@@ -1,4 +1,4 @@
-"""The agent's state in the shapes that others read: heartbeat, status answer, one line, log lines."""
+"""The agent's state in the forms that others read: heartbeats, the answer to `status`, log lines."""
 
 import time
 from typing import Any
@@ -16,27 +16,22 @@ from nodetriage.v1 import health_pb2 as pb
 NEVER_MS = 0xFFFFFFFF
 
 
-def boottime_s() -> float:
-    """CLOCK_BOOTTIME: goes on through suspend, never steps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Heartbeats:
-    """Makes heartbeats: a whole one at the begin of a stream, then only what is new since the one before."""
+    """Makes heartbeats: a whole one at the start of a stream, then only what is new since the last one."""
 
     def __init__(self, spool: Spool, workers: WorkerPool, traffic: Traffic, boot_id: str) -> None:
         self._spool = spool
         self._workers = workers
         self._traffic = traffic
         self._boot_id = boot_id
-        self._told: dict[str, float] = {}  # when each check had run, as last told
+        self._sent_s: dict[str, float] = {}  # by check: the time of its last run, as in the last heartbeat
 
-    def beat(self, scheduler: CheckScheduler, whole: bool, now_s: float) -> pb.Heartbeat:
-        """`now_s` is CLOCK_BOOTTIME. After new settings the heartbeat is whole by itself."""
+    def make(self, scheduler: CheckScheduler, whole: bool, now_s: float) -> pb.Heartbeat:
+        """`now_s` is CLOCK_BOOTTIME. The heartbeat is whole too where the set of checks has changed."""
         ran_s = {name: c.at_s if (c := scheduler.verdict.checks.get(name)) else -1.0 for name in scheduler.checks}
-        whole = whole or ran_s.keys() != self._told.keys()
-        names = ran_s if whole else [name for name, at_s in ran_s.items() if at_s != self._told[name]]
-        self._told = ran_s
+        whole = whole or ran_s.keys() != self._sent_s.keys()
+        names = ran_s if whole else [name for name, at_s in ran_s.items() if at_s != self._sent_s[name]]
+        self._sent_s = ran_s
         ports, ports_age_s = self._traffic.ports(whole, time.monotonic())
         return pb.Heartbeat(
             at_unix_us=time.time_ns() // 1000,
@@ -61,7 +56,7 @@ def _check_state(name: str, known: CheckVerdict | None, now_s: float) -> pb.Chec
 
 
 def status(scheduler: CheckScheduler, workers: WorkerPool, now_s: float) -> dict[str, Any]:
-    """What the local socket answers. Ages in seconds; None for a check that has not run yet."""
+    """The control socket's answer to `status`. Ages in seconds; None for a check that has not run yet."""
     names = [*scheduler.checks, *(n for n in scheduler.verdict.checks if n not in scheduler.checks)]
     return {
         "checks": {name: _check(scheduler.verdict.checks.get(name), now_s) for name in names},
@@ -80,18 +75,18 @@ def _check(known: CheckVerdict | None, now_s: float) -> dict[str, Any]:
         "age_s": round(now_s - known.at_s, 3),
         "why": known.why,
         "took_ms": known.took_ms,
-        "findings": [_finding(held, now_s) for held in known.held],
+        "findings": [_finding(finding, now_s) for finding in known.open],
     }
 
 
-def _finding(held: OpenFinding, now_s: float) -> dict[str, Any]:
+def _finding(finding: OpenFinding, now_s: float) -> dict[str, Any]:
     return {
-        "component": held.component,
-        "fault": held.fault,
-        "severity": held.severity.name.lower(),
-        "evidence": dict(held.evidence),
-        "held_s": round(now_s - held.raised_s, 3),
-        "occurrences": held.occurrences,
+        "component": finding.component,
+        "fault": finding.fault,
+        "severity": finding.severity.name.lower(),
+        "evidence": dict(finding.evidence),
+        "open_s": round(now_s - finding.raised_s, 3),
+        "occurrences": finding.occurrences,
     }
 
 
@@ -103,11 +98,11 @@ def summary(scheduler: CheckScheduler, spool: Spool, stream: str) -> str:
 
 
 def log_change(log: Any, change: Change) -> None:
-    """A log line is never the record (the spool is); it tells whoever reads the journal the same."""
+    """Logs a change for people who read the journal. The record of it is in the spool."""
     grave = change.severity >= Severity.WARNING and change.kind is not Kind.CLEARED
     facts = {"check": change.check, "component": change.component, "fault": change.fault, "outcome": change.outcome}
-    tell = log.warning if grave else log.info
-    tell(
+    write = log.warning if grave else log.info
+    write(
         f"{'finding ' if change.fault else ''}{change.kind.name.lower().replace('_', ' ')}",
         **{k: str(v) for k, v in facts.items() if v},
         severity=change.severity.name.lower(),

@@ -1,4 +1,4 @@
-"""One agent a state directory: the lock, which the kernel lets go of however the process ends."""
+"""One agent for each state directory: a lock that the kernel releases however the process ends."""
 
 import contextlib
 import errno
@@ -6,23 +6,23 @@ import fcntl
 import os
 from pathlib import Path
 
-# A disk in this state must not keep the agent from starting: it is one of the faults that it is there to tell of.
-_SICK_DISK = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
+# A disk in one of these states must not keep the agent from starting: the agent is there to report it.
+_FAULTY_DISK = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class StateInUse(Exception):
-    """Another agent holds the state directory; the text is one line for the operator."""
+    """Another agent uses the state directory. The text is one line for the operator."""
 
 
-def hold(state_dir: Path, run_dir: Path) -> int:
-    """Takes the state directory for this process until it ends; where its disk is ill, the directory in /run instead.
+def take(state_dir: Path, run_dir: Path) -> int:
+    """Locks the state directory until this process ends; where its disk is faulty, `run_dir` instead.
 
-    Raises StateInUse, OSError.
+    Returns the descriptor of the lock. Raises StateInUse, OSError.
     """
     try:
         return lock(state_dir)
     except OSError as error:
-        if error.errno not in _SICK_DISK:
+        if error.errno not in _FAULTY_DISK:
             raise
         return lock(run_dir)
 
@@ -34,10 +34,10 @@ def lock(folder: Path) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
-        raise StateInUse(f"{folder}: in use by another agent (pid {holder}); give this one its own state_dir") from None
-    with contextlib.suppress(OSError):  # the number is a courtesy: a full disk must not stop the agent
+        raise StateInUse(f"{folder}: in use by another agent (pid {pid}); set another agent.state_dir here") from None
+    with contextlib.suppress(OSError):  # the pid is only for people: a full disk must not stop the agent
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd

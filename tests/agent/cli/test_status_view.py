@@ -22,7 +22,7 @@ SAID: dict[str, Any] = {
                     "fault": "gpu_off_bus",
                     "severity": "critical",
                     "evidence": {"xid": 79},
-                    "held_s": 7300.0,
+                    "open_s": 7300.0,
                     "occurrences": 2,
                 }
             ],
@@ -42,7 +42,7 @@ def test_the_answer_reads_as_a_round_with_ages_and_how_the_agent_is() -> None:
     shown = "\n".join(status_view.as_text(SAID, status_view.results(SAID)))
 
     assert "critical 0000:3a:00.0: gpu_off_bus" in shown
-    assert "held_for='2.0 h'" in shown
+    assert "open_for='2.0 h'" in shown
     words = " ".join(shown.split())
     assert "fs_mounts ok 12 s ago" in words
     assert "Node gpu042, agent 0.1.0; controller: cannot reach controller:7433; 3 events to send" in words

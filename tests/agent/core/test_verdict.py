@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nodetriage.agent.core.result import Result
-from nodetriage.agent.core.verdict import Change, Kind, Verdict, advance, clear, forget_checks, resumed
+from nodetriage.agent.core.verdict import Change, Kind, Verdict, advance, clear, resumed, without
 from nodetriage.checks.model import Check, Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
 
@@ -44,7 +44,7 @@ class Story:
 
     @property
     def held(self) -> set[tuple[str, str]]:
-        return {h.key for c in self.verdict.checks.values() for h in c.held}
+        return {h.key for c in self.verdict.checks.values() for h in c.open}
 
 
 def test_the_vocabulary_still_ends_as_these_tests_assume() -> None:
@@ -105,7 +105,7 @@ def test_a_milder_event_does_not_soften_a_fault_that_is_held() -> None:
     for at_s, severity in enumerate((Severity.MAJOR, Severity.CRITICAL, Severity.MAJOR, Severity.WARNING)):
         story.see(found(Finding("gpu", REBOOT, severity, {"line": at_s})), at_s)
 
-    (held,) = story.verdict.checks["c"].held
+    (held,) = story.verdict.checks["c"].open
     assert (held.severity, held.evidence, held.occurrences) == (Severity.CRITICAL, {"line": 1}, 4)
 
 
@@ -200,15 +200,22 @@ def test_an_operator_can_clear_what_is_held_and_nothing_else() -> None:
     assert clear(story.verdict, "c", "GPU-2", REBOOT, "ann") == (story.verdict, ())
     now, changes = clear(story.verdict, "c", "GPU-1", REBOOT, "ann")
     assert [(c.kind, c.evidence["cleared_by"]) for c in changes] == [(Kind.CLEARED, "ann")]
-    assert now.checks["c"].held == ()
+    assert now.checks["c"].open == ()
 
 
 def test_what_a_check_held_is_cleared_when_the_check_is_switched_off() -> None:
     story = Story()
     story.see(found(down()), 1)
-    now, changes = forget_checks(story.verdict, ["c"])
-    assert [c.kind for c in changes] == [Kind.CLEARED]
+    now, changes = without(story.verdict, ["c"])
+    assert [(c.kind, c.fault) for c in changes] == [(Kind.CLEARED, GONE), (Kind.OUTCOME, "")]
+    assert changes[1].outcome is Outcome.SKIPPED
     assert now.checks == {}
+
+
+def test_a_check_that_nobody_switched_off_keeps_what_it_said() -> None:
+    story = Story()
+    story.see(found(down()), 1)
+    assert without(story.verdict, ["other"]) == (story.verdict, ())
 
 
 PARTS = st.sampled_from(("a", "b"))
@@ -281,7 +288,7 @@ class VerdictMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_events_tell_all(self) -> None:
-        held = {h.key: h.severity for c in self.verdict.checks.values() for h in c.held}
+        held = {h.key: h.severity for c in self.verdict.checks.values() for h in c.open}
         assert held == self.told
 
 

@@ -30,7 +30,7 @@ def check(name: str = "gpu_xid", every_s: float = 60.0, in_prolog: bool = False)
 def seen(
     outcome: Outcome = Outcome.OK, age_s: float = 1.0, held: tuple[OpenFinding, ...] = (), why: str = ""
 ) -> CheckVerdict:
-    return CheckVerdict(outcome, why, NOW_S - age_s, held=held)
+    return CheckVerdict(outcome, why, NOW_S - age_s, open=held)
 
 
 def look(

@@ -119,9 +119,9 @@ def test_a_quarantine_outlives_new_settings(gpus: FakeGpus) -> None:
 def test_a_gpu_is_kept_apart_for_as_long_as_its_fault_is_held(component: str, fault: str, kept_apart: tuple) -> None:
     held = OpenFinding(component, fault, Severity.CRITICAL, {}, 0.0, 0.0, 0.0)
 
-    assert quarantine.held(Verdict("b", {"gpu_xid": CheckVerdict(Outcome.FINDINGS, held=(held,))})) == kept_apart
-    assert quarantine.held(Verdict("b", {"other": CheckVerdict(Outcome.FINDINGS, held=(held,))})) == ()
-    assert quarantine.held(Verdict("b")) == ()
+    assert quarantine.of(Verdict("b", {"gpu_xid": CheckVerdict(Outcome.FINDINGS, open=(held,))})) == kept_apart
+    assert quarantine.of(Verdict("b", {"other": CheckVerdict(Outcome.FINDINGS, open=(held,))})) == ()
+    assert quarantine.of(Verdict("b")) == ()
     assert quarantine.addresses([Finding(component, fault, Severity.CRITICAL)]) == kept_apart
 
 

@@ -13,7 +13,7 @@ AGENT = "agent"  # under this name the agent reports on itself
 
 
 def results(answer: Mapping[str, Any]) -> list[Result]:
-    """Each check with what it holds now. Raises KeyError, ValueError where this is no such answer."""
+    """Each check with its open findings. Raises KeyError, ValueError where `answer` has another form."""
     return [_result(name, said) for name, said in answer["checks"].items()]
 
 
@@ -22,15 +22,15 @@ def _result(name: str, said: Mapping[str, Any]) -> Result:
     if said["outcome"] is None:
         return Result(name, Outcome.SKIPPED, why=said["why"])
     findings = tuple(
-        Finding(held["component"], held["fault"], Severity[held["severity"].upper()], _evidence(held))
-        for held in said["findings"]
+        Finding(one["component"], one["fault"], Severity[one["severity"].upper()], _evidence(one))
+        for one in said["findings"]
     )
     why = f"{age(said['age_s'])} ago"
     return Result(name, Outcome(said["outcome"]), findings, why=f"{why}: {said['why']}" if said["why"] else why)
 
 
-def _evidence(held: Mapping[str, Any]) -> dict[str, Any]:
-    return {**held["evidence"], "held_for": age(held["held_s"]), "occurrences": held["occurrences"]}
+def _evidence(finding: Mapping[str, Any]) -> dict[str, Any]:
+    return {**finding["evidence"], "open_for": age(finding["open_s"]), "occurrences": finding["occurrences"]}
 
 
 def exit_code(found: Sequence[Result]) -> int:

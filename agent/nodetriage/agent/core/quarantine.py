@@ -1,16 +1,16 @@
-"""Which GPUs NVML must not be asked about: after Xid 79, 119 or 120 each call about them may never return."""
+"""Which GPUs NVML must not be asked about: after Xid 79, 119 or 120 a call about them may never return."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
 from nodetriage.agent.core.verdict import Verdict
 
-CHECK = "gpu_xid"  # learns of them without touching the device
+CHECK = "gpu_xid"  # finds these faults in the kernel log, without touching the device
 FAULTS = frozenset({"gpu_off_bus", "gpu_gsp_timeout"})
 
 
-class Known(Protocol):
-    """A finding, or one that is held."""
+class Named(Protocol):
+    """A finding, new or open."""
 
     @property
     def component(self) -> str: ...
@@ -18,12 +18,12 @@ class Known(Protocol):
     def fault(self) -> str: ...
 
 
-def addresses(known: Iterable[Known]) -> tuple[str, ...]:
-    """PCI addresses, in order. A fault whose line named no GPU keeps none apart."""
-    return tuple(sorted({k.component for k in known if k.fault in FAULTS and ":" in k.component}))
+def addresses(findings: Iterable[Named]) -> tuple[str, ...]:
+    """The PCI addresses to avoid, sorted. A fault whose kernel line named no GPU gives none."""
+    return tuple(sorted({f.component for f in findings if f.fault in FAULTS and ":" in f.component}))
 
 
-def held(verdict: Verdict) -> tuple[str, ...]:
-    """Those of the node as it stands: they are asked again when the fault is taken back, cleared or after a boot."""
+def of(verdict: Verdict) -> tuple[str, ...]:
+    """The node's present addresses to avoid: until an event or an operator clears the fault, or the next boot."""
     check = verdict.checks.get(CHECK)
-    return addresses(check.held) if check else ()
+    return addresses(check.open) if check else ()

@@ -1,4 +1,4 @@
-"""What the agent has to say of itself: a check like the others, but about its own parts. Pure."""
+"""What the agent reports on itself: a check like the others, but about its own parts. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from nodetriage.checks.model.faults import faults
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Nothing to set."""
+    """No settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """`lost_records` are those overwritten in the kernel's log; `unjudged` those that a check could not judge."""
+    """`lost_records`: the kernel overwrote them before the agent read them. `unjudged`: by check, those it gave up."""
 
     spool_trouble: str = ""
     kernel_log_trouble: str = ""
@@ -25,7 +25,7 @@ class SelfCheck:
 
 
 def judge(now: SelfCheck, before: SelfCheck | None, policy: Policy) -> Iterator[Finding]:
-    """Losses are since the last call: the caller starts each time from nothing."""
+    """Losses are those since the last call."""
     if now.spool_trouble:
         yield _finding("spool", "spool_not_written", {"why": now.spool_trouble})
     if now.kernel_log_trouble:
@@ -37,9 +37,9 @@ def judge(now: SelfCheck, before: SelfCheck | None, policy: Policy) -> Iterator[
 
 
 def result(now: SelfCheck) -> Result:
-    """The same as one run's result, for the verdict."""
+    """The report as the result of one run, for the verdict."""
     findings = tuple(judge(now, None, Policy()))
-    return Result(OWN.name, Outcome.FINDINGS if findings else Outcome.OK, findings)
+    return Result(SELF.name, Outcome.FINDINGS if findings else Outcome.OK, findings)
 
 
 def _finding(component: str, fault: str, evidence: Mapping[str, Scalar]) -> Finding:
@@ -47,10 +47,10 @@ def _finding(component: str, fault: str, evidence: Mapping[str, Scalar]) -> Find
 
 
 def _read(host: Host) -> SelfCheck:
-    raise NotImplementedError("the daemon knows; no worker can")
+    raise NotImplementedError("only the daemon can make this reading, no worker")
 
 
-OWN: Check[SelfCheck, Policy] = Check(
+SELF: Check[SelfCheck, Policy] = Check(
     name="agent",
     read=_read,
     judge=judge,

@@ -1,7 +1,8 @@
-"""From what one run of a check found to what is held against the node, and what changed. Pure.
+"""The node's open findings, and how one run of a check changes them. Pure.
 
-A finding is held until its fault's `ends` says otherwise (faults.toml). Only a run that looked (ok, findings) can
-clear one; skipped, broken and hung runs leave what is held as it is, and so does any run on parts that it left alone.
+A finding stays open until its fault's `latching` (faults.toml) ends it. Only a run that looked (ok, findings) can clear
+a finding. Skipped, broken and hung runs leave the open findings as they are, and so does every run for the components
+that it excluded.
 """
 
 import dataclasses
@@ -14,10 +15,12 @@ from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Check, Finding, Outcome, Scalar, Severity
 from nodetriage.checks.model.faults import Fault, faults
 
-REPEAT_EVERY_S = 60.0  # at most one REPEATED event of a finding in this time; occurrences are counted all the same
-SAME_EVERY_S = 3600.0  # the same, where not even the evidence differs
+REPEAT_EVERY_S = 60.0  # a finding gives at most one REPEATED event in this time; every occurrence is counted
+SAME_EVERY_S = 3600.0  # likewise, where the evidence is the same too
 
-Key = tuple[str, str]  # part, fault
+SWITCHED_OFF = "the check is switched off"
+
+Key = tuple[str, str]  # component, fault
 
 
 class Kind(enum.IntEnum):
@@ -35,7 +38,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that is different from before: what becomes an event."""
+    """One difference from before. Each change becomes an event."""
 
     kind: Kind
     check: str
@@ -49,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class OpenFinding:
-    """A finding that counts. Times are CLOCK_BOOTTIME seconds."""
+    """A finding that counts against the node. Times are CLOCK_BOOTTIME seconds."""
 
     component: str
     fault: str
@@ -57,11 +60,11 @@ class OpenFinding:
     evidence: Mapping[str, Scalar]
     raised_s: float
     seen_s: float
-    told_s: float  # when its last event was made
+    reported_s: float  # time of its last event
     occurrences: int = 1
-    told: int = 1  # occurrences at the last event
-    missed: int = 0  # runs in a row that looked and did not see it
-    hung: bool = False  # made by a run that did not answer, not by the check's judge
+    reported: int = 1  # occurrences at the last event
+    missed: int = 0  # consecutive runs that looked and did not see it
+    hung: bool = False  # from a run that did not answer, not from the check's judge
 
     @property
     def key(self) -> Key:
@@ -79,31 +82,31 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CheckVerdict:
-    """What is known through one check. `at_s` is when the run that gave `outcome` ended."""
+    """What one check says about the node. `at_s` is the end of the run that gave `outcome`."""
 
     outcome: Outcome
     why: str = ""
     at_s: float = 0.0
     took_ms: float = 0.0
-    held: tuple[OpenFinding, ...] = ()
+    open: tuple[OpenFinding, ...] = ()
     rising: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is held against this node in this boot."""
+    """What all checks say about the node in this boot."""
 
     boot_id: str
     checks: Mapping[str, CheckVerdict] = field(default_factory=dict)
 
 
 def resumed(kept: Verdict | None, boot_id: str) -> Verdict:
-    """What an earlier run of the agent knew, if the machine has not been booted since."""
+    """The verdict of an earlier run of the agent in the same boot, else an empty one."""
     return kept if kept is not None and kept.boot_id == boot_id else Verdict(boot_id)
 
 
 def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float) -> tuple[Verdict, tuple[Change, ...]]:
-    """One result into the verdict. `now_s` is CLOCK_BOOTTIME in seconds."""
+    """Adds one result to the verdict. `now_s` is CLOCK_BOOTTIME in seconds."""
     before = last.checks.get(check.name)
     step = _Step(check, result, now_s, before)
     step.outcome()
@@ -114,31 +117,35 @@ def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float)
     else:
         step.answered()
     now = CheckVerdict(
-        result.outcome, result.why, now_s, result.took_ms, tuple(step.held.values()), tuple(step.rising.values())
+        result.outcome, result.why, now_s, result.took_ms, tuple(step.open.values()), tuple(step.rising.values())
     )
     return Verdict(last.boot_id, {**last.checks, check.name: now}), tuple(step.changes)
 
 
 def clear(last: Verdict, check: str, component: str, fault: str, actor: str) -> tuple[Verdict, tuple[Change, ...]]:
-    """An operator's word that a fault is dealt with. No change if it is not held."""
+    """Clears a finding because an operator says that the fault is repaired. No change if it is not open."""
     known = last.checks.get(check)
-    gone = [h for h in known.held if h.key == (component, fault)] if known else []
+    gone = [f for f in known.open if f.key == (component, fault)] if known else []
     if known is None or not gone:
         return last, ()
-    now = dataclasses.replace(known, held=tuple(h for h in known.held if h not in gone))
-    changes = tuple(_cleared(check, known.outcome, h, {"cleared_by": actor}) for h in gone)
+    now = dataclasses.replace(known, open=tuple(f for f in known.open if f not in gone))
+    changes = tuple(_change(Kind.CLEARED, check, known.outcome, f, {"cleared_by": actor}) for f in gone)
     return Verdict(last.boot_id, {**last.checks, check: now}), changes
 
 
-def forget_checks(last: Verdict, names: Iterable[str]) -> tuple[Verdict, tuple[Change, ...]]:
-    """Clears what is held through checks that are no longer run: nobody would ever look again."""
-    gone = [n for n in names if n in last.checks]
-    changes = tuple(
-        _cleared(n, last.checks[n].outcome, h, {"cleared_by": "the check is not enabled any more"})
-        for n in gone
-        for h in last.checks[n].held
-    )
-    return Verdict(last.boot_id, {n: c for n, c in last.checks.items() if n not in gone}), changes
+def without(last: Verdict, names: Iterable[str]) -> tuple[Verdict, tuple[Change, ...]]:
+    """Drops checks that no longer run: nobody would ever look again.
+
+    Their open findings are cleared, and an OUTCOME event says that the check no longer speaks for the node.
+    """
+    gone = [name for name in names if name in last.checks]
+    changes: list[Change] = []
+    for name in gone:
+        known = last.checks[name]
+        changes += (_change(Kind.CLEARED, name, known.outcome, f, {"cleared_by": SWITCHED_OFF}) for f in known.open)
+        evidence: dict[str, Scalar] = {"was": str(known.outcome), "why": SWITCHED_OFF}
+        changes.append(Change(Kind.OUTCOME, name, Outcome.SKIPPED, evidence=evidence))
+    return Verdict(last.boot_id, {n: c for n, c in last.checks.items() if n not in gone}), tuple(changes)
 
 
 class _Step:
@@ -149,12 +156,12 @@ class _Step:
         self.result = result
         self.now_s = now_s
         self.before = before
-        self.held: dict[Key, OpenFinding] = {h.key: h for h in before.held} if before else {}
+        self.open: dict[Key, OpenFinding] = {f.key: f for f in before.open} if before else {}
         self.rising: dict[Key, Candidate] = {(r.component, r.fault): r for r in before.rising} if before else {}
         self.changes: list[Change] = []
 
     def outcome(self) -> None:
-        """OK to FINDINGS and back is told by the findings themselves; every other change is an event of its own."""
+        """OK and FINDINGS differ by their findings; every other change of outcome is an event of its own."""
         looked = (Outcome.OK, Outcome.FINDINGS)
         was = self.before.outcome if self.before else Outcome.OK
         now = self.result.outcome
@@ -171,41 +178,41 @@ class _Step:
         self.answered()
         seen = _worst(self.result.findings)
         for key in self.result.cleared:
-            if held := self.held.get(key):
-                self._clear(held)
+            if known := self.open.get(key):
+                self._clear(known)
         for key, finding in seen.items():
-            if key in self.held:
-                self._seen_again(self.held[key], finding)
+            if key in self.open:
+                self._seen_again(self.open[key], finding)
             else:
                 self._new(key, finding)
         alone = self.result.excluded
         self.rising = {
-            k: r for k, r in self.rising.items() if (k in seen or r.component in alone) and k not in self.held
+            k: r for k, r in self.rising.items() if (k in seen or r.component in alone) and k not in self.open
         }
-        for key, held in list(self.held.items()):
-            if key not in seen and held.component not in self.result.excluded:
-                self._not_seen(held)
+        for key, known in list(self.open.items()):
+            if key not in seen and known.component not in self.result.excluded:
+                self._not_seen(known)
 
     def hung(self) -> None:
-        """A hang counts at once. A further hang elsewhere means that the earlier call came back."""
+        """A hang counts at once. A hang on another component means that the earlier call has returned."""
         seen = _worst(self.result.findings)
-        for key, held in list(self.held.items()):
-            if held.hung and seen and key not in seen:
-                self._clear(held)
+        for key, known in list(self.open.items()):
+            if known.hung and seen and key not in seen:
+                self._clear(known)
         for key, finding in seen.items():
-            if key in self.held:
-                self.held[key] = dataclasses.replace(self.held[key], seen_s=self.now_s, evidence=finding.evidence)
+            if key in self.open:
+                self.open[key] = dataclasses.replace(self.open[key], seen_s=self.now_s, evidence=finding.evidence)
             else:
                 self._raise(finding, hung=True)
 
     def answered(self) -> None:
-        """Whatever it said, it answered: no hang is left."""
-        for held in [h for h in self.held.values() if h.hung]:
-            self._clear(held)
+        """The check answered, so findings about its hangs are over."""
+        for known in [h for h in self.open.values() if h.hung]:
+            self._clear(known)
 
     def _new(self, key: Key, finding: Finding) -> None:
         runs = self.rising[key].runs + 1 if key in self.rising else 1
-        # Something that happened once will not be seen twice: only conditions are waited for.
+        # An event is reported only once, so only conditions can wait for a second run.
         if runs >= self.check.raise_after or _latching(finding.fault) != "no":
             self._raise(finding)
         else:
@@ -213,71 +220,60 @@ class _Step:
 
     def _raise(self, finding: Finding, hung: bool = False) -> None:
         now_s = self.now_s
-        held = OpenFinding(
+        known = OpenFinding(
             finding.component, finding.fault, finding.severity, finding.evidence, now_s, now_s, now_s, hung=hung
         )
-        self.held[held.key] = held
-        self._tell(Kind.RAISED, held)
+        self.open[known.key] = known
+        self._report(Kind.RAISED, known)
 
-    def _seen_again(self, held: OpenFinding, finding: Finding) -> None:
-        event_like = _latching(held.fault) != "no"
-        if event_like and finding.severity < held.severity:  # an event that happened is not undone by a milder one
-            finding = dataclasses.replace(finding, severity=held.severity, evidence=held.evidence)
+    def _seen_again(self, known: OpenFinding, finding: Finding) -> None:
+        event_like = _latching(known.fault) != "no"
+        if event_like and finding.severity < known.severity:  # a milder event does not undo a graver one
+            finding = dataclasses.replace(finding, severity=known.severity, evidence=known.evidence)
         now = dataclasses.replace(
-            held,
+            known,
             severity=finding.severity,
             evidence=finding.evidence,
             seen_s=self.now_s,
-            occurrences=held.occurrences + event_like,
+            occurrences=known.occurrences + event_like,
             missed=0,
         )
-        quiet_s = REPEAT_EVERY_S if finding.evidence != held.evidence else SAME_EVERY_S
-        if finding.severity != held.severity:
-            now = self._tell(Kind.CHANGED, now)
-        elif event_like and self.now_s - held.told_s >= quiet_s:
-            now = self._tell(Kind.REPEATED, now)
-        self.held[held.key] = now
+        quiet_s = REPEAT_EVERY_S if finding.evidence != known.evidence else SAME_EVERY_S
+        if finding.severity != known.severity:
+            now = self._report(Kind.CHANGED, now)
+        elif event_like and self.now_s - known.reported_s >= quiet_s:
+            now = self._report(Kind.REPEATED, now)
+        self.open[known.key] = now
 
-    def _not_seen(self, held: OpenFinding) -> None:
-        fault = faults().get(held.fault)
+    def _not_seen(self, known: OpenFinding) -> None:
+        fault = faults().get(known.fault)
         forgotten_s = fault.forgotten_after_s if fault else None
-        missed = held.missed + 1
-        cleared = _latching(held.fault) == "no" and missed >= self.check.clear_after
-        forgotten = forgotten_s is not None and self.now_s - held.seen_s >= forgotten_s
+        missed = known.missed + 1
+        cleared = _latching(known.fault) == "no" and missed >= self.check.clear_after
+        forgotten = forgotten_s is not None and self.now_s - known.seen_s >= forgotten_s
         if cleared or forgotten:
-            self._clear(held)
-        elif held.occurrences > held.told and self.now_s - held.told_s >= REPEAT_EVERY_S:
-            self.held[held.key] = self._tell(Kind.REPEATED, held)  # those that the rate limit held back
-        elif _latching(held.fault) == "no":
-            self.held[held.key] = dataclasses.replace(held, missed=missed)
+            self._clear(known)
+        elif known.occurrences > known.reported and self.now_s - known.reported_s >= REPEAT_EVERY_S:
+            self.open[known.key] = self._report(Kind.REPEATED, known)  # occurrences that the rate limit kept back
+        elif _latching(known.fault) == "no":
+            self.open[known.key] = dataclasses.replace(known, missed=missed)
 
-    def _tell(self, kind: Kind, held: OpenFinding) -> OpenFinding:
-        self.changes.append(
-            Change(
-                kind,
-                self.check.name,
-                self.result.outcome,
-                held.component,
-                held.fault,
-                held.severity,
-                held.evidence,
-                held.occurrences,
-            )
-        )
-        return dataclasses.replace(held, told_s=self.now_s, told=held.occurrences)
+    def _report(self, kind: Kind, known: OpenFinding) -> OpenFinding:
+        self.changes.append(_change(kind, self.check.name, self.result.outcome, known, known.evidence))
+        return dataclasses.replace(known, reported_s=self.now_s, reported=known.occurrences)
 
-    def _clear(self, held: OpenFinding) -> None:
-        del self.held[held.key]
-        evidence: dict[str, Scalar] = {"held_s": round(self.now_s - held.raised_s, 3)}
-        self.changes.append(_cleared(self.check.name, self.result.outcome, held, evidence))
+    def _clear(self, known: OpenFinding) -> None:
+        del self.open[known.key]
+        evidence: dict[str, Scalar] = {"open_s": round(self.now_s - known.raised_s, 3)}
+        self.changes.append(_change(Kind.CLEARED, self.check.name, self.result.outcome, known, evidence))
 
 
-def _cleared(check: str, outcome: Outcome, held: OpenFinding, evidence: Mapping[str, Scalar]) -> Change:
-    return Change(Kind.CLEARED, check, outcome, held.component, held.fault, held.severity, evidence, held.occurrences)
+def _change(kind: Kind, check: str, outcome: Outcome, of: OpenFinding, evidence: Mapping[str, Scalar]) -> Change:
+    return Change(kind, check, outcome, of.component, of.fault, of.severity, evidence, of.occurrences)
 
 
 def _worst(findings: Iterable[Finding]) -> dict[Key, Finding]:
-    """One finding for each part and fault: the gravest, if a check gave several."""
+    """One finding for each component and fault: the gravest, if a check gave several."""
     worst: dict[Key, Finding] = {}
     for finding in findings:
         key = (finding.component, finding.fault)
@@ -287,6 +283,6 @@ def _worst(findings: Iterable[Finding]) -> dict[Key, Finding]:
 
 
 def _latching(fault: str) -> str:
-    """An unknown fault (of a third party's check) is a condition."""
+    """The fault's `latching`; an unknown fault (of a third party's check) is a condition."""
     known: Fault | None = faults().get(fault)
     return known.latching if known else "no"

@@ -105,6 +105,10 @@ class Spool:
     def kept(self, key: str) -> bytes | None:
         return self._kept.get(key)
 
+    def kept_under(self, prefix: str) -> dict[str, bytes]:
+        """All values whose keys begin with `prefix`, by the rest of the key."""
+        return {key.removeprefix(prefix): value for key, value in self._kept.items() if key.startswith(prefix)}
+
     def append(self, events: Iterable[Unnumbered], keep: Mapping[str, bytes] | None = None) -> tuple[int, ...]:
         """Numbers the events and writes them, with `keep`, in one transaction. Returns their numbers at once."""
         added = []

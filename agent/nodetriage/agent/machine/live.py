@@ -4,10 +4,10 @@ Each library is imported where it is first used, so that the worker of another d
 """
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from nodetriage.agent.machine import boot
 from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Program
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ class LiveMachine:
         return clock.state()
 
     def boottime_s(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return boot.boottime_s()

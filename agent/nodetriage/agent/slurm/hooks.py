@@ -59,7 +59,7 @@ def known(
     fail_at: Severity,
 ) -> Known:
     """Pure. `late` are the checks that were asked just now and have not answered; `now_s` is CLOCK_BOOTTIME."""
-    held = ((name, h) for name, verdict in seen.items() for h in verdict.held)
+    held = ((name, h) for name, verdict in seen.items() for h in verdict.open)
     grave = [(name, h) for name, h in held if h.severity >= fail_at and not _ignored(h.fault, settings)]
     grave.sort(key=lambda item: (-item[1].severity, item[1].raised_s))
     late = frozenset(late)
@@ -253,7 +253,7 @@ class Hooks:
                 held.occurrences,
             )
             for name, verdict in self._rounds.verdict.checks.items()
-            for held in verdict.held
+            for held in verdict.open
             if held.seen_s >= began_s
         ]
         self._record(changes, self._kept())

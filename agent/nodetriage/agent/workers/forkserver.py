@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     _libc.prctl(PR_SET_NAME, b"nodetriage-fork", 0, 0, 0)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     workers: set[int] = set()
-    memory.settle()
+    memory.freeze()
     gc.disable()
 
     def reap(_signal: int, _frame: object) -> None:

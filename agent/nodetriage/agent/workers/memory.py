@@ -1,14 +1,14 @@
-"""What a process that lives long does about its memory."""
+"""What a long-lived process does to keep its memory small."""
 
 import contextlib
 import ctypes
 import gc
 
 
-def settle() -> None:
-    """Once all is imported: gives back what that has freed, some MB, and takes the rest out of the collector's sight.
+def freeze() -> None:
+    """Call once, after all imports: returns freed memory, some MB, and excludes the rest from garbage collection.
 
-    It is never garbage, and in a fork the first collection would copy every page of it.
+    What is imported never becomes garbage, and after a fork the first collection would copy each of its pages.
     """
     gc.collect()
     give_back()
@@ -16,10 +16,10 @@ def settle() -> None:
 
 
 def give_back() -> None:
-    """Whole pages that nothing is in any more go back to the kernel (malloc_trim(3), glibc).
+    """Returns whole free pages to the kernel (malloc_trim(3), glibc).
 
-    From time to time: Python makes its table of interned strings, 1 MB, anew whenever enough strings came and went
-    (each part of a path is one), and the C library would keep the room of the old one.
+    Call it from time to time: Python builds its table of interned strings, 1 MB, anew whenever enough strings came and
+    went (each part of a path is one), and the C library would keep the memory of the old table.
     """
     with contextlib.suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
