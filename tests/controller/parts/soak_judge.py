@@ -13,6 +13,7 @@ OWN_HIGH = ("gpu_off_bus", "gpu_ecc_uncontained", "gpu_gsp_timeout", "pcie_fatal
 OWN_LOW = ("gpu_remap_pending", "gpu_nvlink_down")
 FLAPPING = "gpu_recovery_needed"
 HOUR = 3600.0
+REPAIR_AFTER_S = DrainLimits().repair_after_s
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Judge:
         self.common: set[tuple[str, str]] = set()  # that were a part of a fleet incident
         self._begun: dict[tuple[str, str], float] = {}
         self._drained: dict[tuple[str, str], float] = {}  # when the first drain of ours met the fault
+        self._last: dict[str, float] = {}  # when each node was last drained by us
         self._ours: list[float] = []  # when each drain of ours of the last hour was made
 
     def begins(self, name: str, component: str, fault: str, now_s: float) -> None:
@@ -77,13 +79,16 @@ class Judge:
         own = self.figures
         name = action.node
         own.drains += 1
+        self._last[name] = now_s
         for key in self.true:
             if key[0] == name:
                 self._drained.setdefault(key, now_s)
         self._ours = [at for at in self._ours if now_s - at < HOUR] + [now_s]
         own.most_drains_in_an_hour = max(own.most_drains_in_an_hour, len(self._ours))
-        ours = sum(v.draining and parse_reason(v.reason) is not None for v in self.slurm.views.values())
-        own.most_drained_at_once = max(own.most_drained_at_once, ours)
+        # What has been out for longer than `repair_after_s` is in the repair pool, as far as that reaches.
+        ours = [n for n, v in self.slurm.views.items() if v.draining and parse_reason(v.reason) is not None]
+        new = sum(now_s - self._last.get(n, now_s) < REPAIR_AFTER_S for n in ours)
+        own.most_drained_at_once = max(own.most_drained_at_once, new)
         own.flapping_drains += action.fault == FLAPPING
         if action.fault in ("mount_hung", "gpu_missing", "node_lost", "agent_silent"):
             own.fleet_event_drains += 1

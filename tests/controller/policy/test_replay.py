@@ -57,7 +57,7 @@ def test_the_same_policy_over_a_month_comes_to_exactly_the_actions_taken(month: 
 
 def test_a_stricter_brake_drains_less_and_holds_more(week: Month) -> None:
     then = replay.run(week.history).counts()
-    strict = replace(RULES, drain_limits=DrainLimits(max_drains_per_hour=1, max_nodes=1))
+    strict = replace(RULES, drain_limits=DrainLimits(max_drains_per_hour=1, max_nodes=1, repair_max_nodes=0))
     other = replay.run(week.history, strict).counts()
 
     assert other["drains"] < then["drains"]

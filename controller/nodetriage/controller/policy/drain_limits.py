@@ -1,31 +1,29 @@
 """How many drains may go on: pure. What is held stays WANTED, with the reason, and is looked at again each turn."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker
+from nodetriage.controller.policy.drains import repair
+from nodetriage.controller.policy.drains.budget import Budget
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, DrainStatus, FleetState, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.rules import DrainLimits, Policy
 
-HOUR = timedelta(hours=1)
-
 
 def release(work: UnitOfWork, policy: Policy) -> None:
-    """Lets through what the limits allow, the worst first and of equals the oldest; says of the rest why not."""
+    """Lets through what the limits allow, the worst first and of equals the oldest; notes of the rest why not."""
     waiting = [n for n in work.nodes() if n.drain is not None and n.drain.status is DrainStatus.WANTED]
     if not waiting:
         return
-    state = work.state
-    admitted = tuple(at for at in state.admitted if work.now - at < HOUR)
-    used = _used(state)
+    state, budget = work.state, Budget(work, policy.drain_limits)
     out = _out_of(state)
     for node in sorted(waiting, key=_order):
         drain = node.drain
         assert drain is not None
-        why = breaker.held_why(work.fleet) or _over(state, node, used, admitted, policy.drain_limits)
+        why = breaker.held_why(work.fleet) or _own_why(work, node, policy.drain_limits) or budget.over(node, drain)
         short = "" if why else _short(state, node, out, policy.drain_limits)
         if short and drain.severity < Severity.CRITICAL:
             why = short
@@ -33,18 +31,30 @@ def release(work: UnitOfWork, policy: Policy) -> None:
             if why != drain.held_why:
                 work.put(replace(node, drain=replace(drain, held_why=why)))
             continue
-        admitted = (*admitted, work.now)
-        for area in ("", *node.partitions):
-            used[area] = used.get(area, 0) + 1
+        budget.admit(node, drain, work)
         out.add(node.node)
-        drain = replace(drain, status=DrainStatus.ASKED, held_why="", asks=drain.asks + 1)
-        work.put(replace(node, drain=drain))
-        work.act(drain_action(node.node, drain))
+        _let_through(work, node, drain)
         if short:
             text = f"drained all the same: {short}"
             work.notify(NoticeKind.RESERVATION_SHORT, drain.incident, text, node=node.node, incident=drain.incident)
         breaker.count_action(work, policy.breaker)
-    work.set_admitted(admitted)
+    work.set_admitted(budget.admitted)
+
+
+def _let_through(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
+    drain = replace(drain, status=DrainStatus.ASKED, held_why="", asks=drain.asks + 1, asked_at=work.now)
+    work.put(replace(node, drain=drain))
+    work.act(drain_action(node.node, drain))
+
+
+def _own_why(work: UnitOfWork, node: NodeFacts, limits: DrainLimits) -> str:
+    """Why this one node is not drained now, whatever the fleet's budget is; "" if nothing is in the way."""
+    if node.upkeep.unlisted:
+        return "the scheduler lists no node of this name"
+    if until := repair.backoff_until(node, work.now, limits):
+        times = len(node.upkeep.resumed)
+        return f"another tool resumed it {times} times: it is not drained again before {until:%H:%M:%S} UTC"
+    return ""
 
 
 def drain_action(node: str, drain: DrainFact, suffix: str = "") -> Action:
@@ -72,17 +82,6 @@ def _order(node: NodeFacts) -> tuple[int, datetime, str]:
     return (-node.drain.severity, node.drain.wanted_at, node.node)
 
 
-def _used(state: FleetState) -> dict[str, int]:
-    """Nodes that we keep out of work, in each partition and ("") the fleet."""
-    used: dict[str, int] = {}
-    for node in state.nodes.values():
-        if node.drain is None or node.drain.theirs or node.drain.status is DrainStatus.WANTED:
-            continue
-        for area in ("", *node.partitions):
-            used[area] = used.get(area, 0) + 1
-    return used
-
-
 def _out_of(state: FleetState) -> set[str]:
     """Nodes of reservations that nobody can use: by the scheduler's word, or by ours."""
     ours = {n.node for n in state.nodes.values() if n.drain is not None and n.drain.status is not DrainStatus.WANTED}
@@ -95,23 +94,4 @@ def _short(state: FleetState, node: NodeFacts, out: set[str], limits: DrainLimit
         least = limits.least_of(r.name, len(r.nodes))
         if node.node in r.nodes and len(set(r.nodes) - out) - (node.node not in out) < least:
             return f"reservation {r.name} needs {least} of its {len(r.nodes)} nodes"
-    return ""
-
-
-def _over(
-    state: FleetState, node: NodeFacts, used: dict[str, int], admitted: tuple[datetime, ...], limits: DrainLimits
-) -> str:
-    """The first limit that this drain would break, in words that do not change while it holds; "" if none."""
-    if len(admitted) >= limits.max_drains_per_hour:
-        return f"{limits.max_drains_per_hour} drains an hour"
-    for area in ("", *node.partitions):
-        size = state.sizes.get(area, len(state.nodes))
-        nodes = limits.partition_max_nodes if area else limits.max_nodes
-        percent = limits.partition_max_percent if area else limits.max_percent
-        share = 0 if percent == 0 else max(1, int(size * percent / 100))
-        of = f"partition {area}" if area else "the fleet"
-        if used.get(area, 0) >= nodes:
-            return f"{nodes} nodes of {of} at once"
-        if used.get(area, 0) >= share:
-            return f"{percent:g} % of {of} ({share} of {size} nodes) at once"
     return ""

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
+from nodetriage.controller.policy.drains.budget import is_witnessed
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import (
     Action,
@@ -139,6 +140,7 @@ def _open_incident(
         status=DrainStatus.WANTED,
         wanted_at=work.now,
         causes=causes,
+        witnessed=is_witnessed(finding),
     )
     work.put(replace(facts, drain=drain))
     work.ask_brake = True
@@ -149,7 +151,8 @@ def _join_incident(
     work: UnitOfWork, facts: NodeFacts, drain: DrainFact, rule: Rule, finding: FindingFact, causes: tuple[str, ...]
 ) -> None:
     """A further finding on a node that is being drained: it may only make matters worse."""
-    joined = replace(drain, causes=tuple(sorted({*drain.causes, *causes})), clear_since=None)
+    causes = tuple(sorted({*drain.causes, *causes}))
+    joined = replace(drain, causes=causes, clear_since=None, witnessed=drain.witnessed or is_witnessed(finding))
     if finding.severity > drain.severity:
         joined = replace(joined, severity=finding.severity, fault=finding.fault, component=finding.component)
     if rule.action is Response.DRAIN_AND_REQUEUE and not drain.requeue:

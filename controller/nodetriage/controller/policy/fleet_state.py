@@ -47,6 +47,26 @@ class MaintenanceFact:
 
 
 @dataclass(frozen=True, slots=True)
+class AdmittedDrain:
+    """A drain that the limits let through. It uses up the budget of an hour, once for each node."""
+
+    node: str
+    at: datetime
+    partitions: tuple[str, ...] = ()
+    witnessed: bool = False  # for a witnessed hardware fault, which has a larger limit of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What people, the scheduler and other tools do with a node, and what operators were told about it."""
+
+    unlisted: bool = False  # the scheduler has no such node, or only a FUTURE one
+    ticket: str = ""  # of its repair
+    resumed: tuple[datetime, ...] = ()  # when another tool resumed it in spite of its fault, within a day
+    held_told_at: datetime | None = None  # when operators were last told that a critical finding is held
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationFact:
     """A reservation that runs now: its nodes, those of them that the scheduler cannot use, how many it needs."""
 

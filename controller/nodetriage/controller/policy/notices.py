@@ -10,6 +10,7 @@ class NoticeKind(enum.StrEnum):
     BREAKER_CLOSED = "breaker_closed"
     FLEET_INCIDENT_OPENED = "fleet_incident_opened"
     FLEET_INCIDENT_ENDED = "fleet_incident_ended"
+    DRAIN_HELD = "drain_held"  # a critical finding that drains nothing yet; repeated while it is held
     DRAIN_TAKEN_OVER = "drain_taken_over"  # another's reason replaced ours
     RESUMED_WITH_FAULT = "resumed_with_fault"
     RESERVATION_SHORT = "reservation_short"  # a critical fault goes before a reservation's size

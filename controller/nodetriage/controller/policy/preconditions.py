@@ -58,6 +58,8 @@ def _drain(state: FleetState, node: NodeFacts, drain: DrainFact, now: datetime, 
         return Rechecked(Then.CANCEL, f"its drain is {drain.status}")
     if why := breaker.held_why(state):
         return Rechecked(Then.CANCEL, why)
+    if node.upkeep.unlisted:
+        return Rechecked(Then.CANCEL, "the scheduler lists no node of this name")
     if evaluate.acting(state, node, now, policy) or node.state is NodeState.LEMON:
         return GO
     shared = common_mode.covering(state, node)

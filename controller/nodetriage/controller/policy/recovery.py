@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodetriage.controller.policy import common_mode, maintenance
+from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.reason import parse_reason
@@ -169,7 +170,10 @@ def _resumed_by_hand(work: UnitOfWork, node: NodeFacts, drain: DrainFact, policy
     left = _still_there(node, policy)
     if not left or node.maintenance is not None:
         return
-    node = work.put(replace(node, removals=node.removals[:-1]))  # the same removal goes on: that makes no lemon
+    # The same removal goes on: that makes no lemon.
+    node = work.put(replace(node, removals=node.removals[:-1]))
+    if policy.resumed_by_hand == "drain_again":
+        node = work.put(repair.resumed(node, work.now))
     then = "it is drained again" if policy.resumed_by_hand == "drain_again" else "left in work, as the policy says"
     text = f"{node.node} was resumed while {', '.join(left)} is still there: {then}"
     work.notify(NoticeKind.RESUMED_WITH_FAULT, drain.incident, text, node=node.node, incident=drain.incident)

@@ -7,7 +7,14 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, MaintenanceFact, ReservationFact
+from nodetriage.controller.policy.fleet_state import (
+    AdmittedDrain,
+    BreakerFacts,
+    FleetIncident,
+    MaintenanceFact,
+    ReservationFact,
+    Upkeep,
+)
 from nodetriage.controller.policy.notices import Notice, Reply
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
 
@@ -90,6 +97,7 @@ class FindingFact:
     shadowed: bool = False  # its shadow action was recorded
     accepted: bool = False  # an operator put the node back in spite of it
     place: str = ""  # what it shares with others by its evidence, as "mount source fs1:/home"
+    confidence: int = 0  # how many independent witnesses say so, and how directly
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -114,6 +122,8 @@ class DrainFact:
     clear_since: datetime | None = None
     by_hand: bool = False  # an operator asked for its return
     asks: int = 0  # how often the drain was let through: it may be called off before it is done
+    asked_at: datetime | None = None  # when it was last let through
+    witnessed: bool = False  # its finding has the highest confidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +142,7 @@ class NodeFacts:
     asleep: bool = False  # switched off to save power, or rebooting: it may be silent
     maintenance: MaintenanceFact | None = None
     removals: tuple[datetime, ...] = ()  # our drains of it, within the lemon window
+    upkeep: Upkeep = field(default_factory=Upkeep)
 
     @property
     def open_findings(self) -> tuple[FindingFact, ...]:
@@ -157,7 +168,7 @@ class FleetState:
     incidents: int = 0  # how many were ever opened
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
-    admitted: tuple[datetime, ...] = ()  # drains that the drain limits let through within its hour
+    admitted: tuple[AdmittedDrain, ...] = ()  # within the last hour
     sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition and place; "" is the fleet
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
     fleet_incidents: tuple[FleetIncident, ...] = ()

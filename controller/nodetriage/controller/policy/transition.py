@@ -21,6 +21,7 @@ from nodetriage.controller.policy import (
     recovery,
     requeues,
 )
+from nodetriage.controller.policy.drains import held, repair
 from nodetriage.controller.policy.notices import NoticeKind, Reply
 from nodetriage.controller.policy.state import (
     ActionDone,
@@ -51,6 +52,7 @@ def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step
         work.ask_brake = True
     if work.ask_brake:
         drain_limits.release(work, policy)
+        held.tell(work, policy)
     return work.step()
 
 
@@ -62,6 +64,7 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
             name = findings.learn(work, event, policy)
             return (name, *common_mode.told(work, name, event.fault, policy)) if name else ()
         case SchedulerSeen():
+            repair.compare(work, event)
             return recovery.compare(work, event, policy)
         case ActionDone():
             return _done(work, event, policy)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from nodetriage.controller.policy.fleet_state import AdmittedDrain
 from nodetriage.controller.policy.notices import Notice, NoticeKind, Reply
 from nodetriage.controller.policy.state import (
     NEXT,
@@ -147,7 +148,7 @@ class UnitOfWork:
     def set_cursor(self, cursor: int) -> None:
         self._state = replace(self._state, cursor=max(cursor, self._state.cursor))
 
-    def set_admitted(self, admitted: tuple[datetime, ...]) -> None:
+    def set_admitted(self, admitted: tuple[AdmittedDrain, ...]) -> None:
         if admitted != self._state.admitted:
             self._state = replace(self._state, admitted=admitted)
 

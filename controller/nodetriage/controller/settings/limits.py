@@ -9,24 +9,50 @@ from math import ceil
 
 @dataclass(frozen=True, slots=True)
 class DrainLimits:
-    """How many nodes the controller may have drained. A percentage never forbids the first node."""
+    """How many nodes the controller drains anew. A node in repair counts in the repair pool instead.
 
-    max_drains_per_hour: int = 10
-    max_nodes: int = 50  # drained by us at once
-    max_percent: float = 5.0  # of the fleet, at once
+    A percentage never forbids the first node.
+    """
+
+    max_drains_per_hour: int = 10  # of the fleet; a node that is drained twice counts once
+    max_nodes: int = 50  # newly drained at once: drained by us, and not in the repair pool
+    max_percent: float = 5.0  # the same, of the fleet
     partition_max_nodes: int = 50  # the same, of one partition
     partition_max_percent: float = 10.0
+    partition_max_drains_per_hour: int = 0  # of one partition; 0: no limit of its own
     reservation_min_percent: float = 90.0  # of the nodes of a running reservation that must stay usable
     reservation_min_nodes: Mapping[str, int] = field(default_factory=dict)  # the same, for a reservation by its name
+    witnessed_max_drains_per_hour: int = 50  # of nodes whose hardware fault is witnessed; apart from all others
+    witnessed_max_nodes: int = 100  # newly drained at once, for witnessed faults
+    witnessed_max_percent: float = 20.0  # the same, of the fleet and of each partition
+    repair_after_s: float = 14400.0  # a node drained for so long, or with a ticket, moves to the repair pool
+    repair_max_nodes: int = 200  # size of the repair pool; a node beyond it counts as newly drained
+    repair_max_percent: float = 10.0  # the same, of the fleet
+    resumed_backoff_s: float = 300.0  # before the third drain of a node that others resume; doubled with each more
+    held_notice_s: float = 3600.0  # how often operators are told again of a critical finding that is held
 
     def __post_init__(self) -> None:
-        if min(self.max_drains_per_hour, self.max_nodes, self.partition_max_nodes) < 0:
+        numbers = (self.max_drains_per_hour, self.max_nodes, self.partition_max_nodes, self.repair_max_nodes)
+        more = (self.partition_max_drains_per_hour, self.witnessed_max_drains_per_hour, self.witnessed_max_nodes)
+        if min(*numbers, *more) < 0:
             raise ValueError("expected limits of at least 0")
+        if min(self.repair_after_s, self.resumed_backoff_s) < 0 or self.held_notice_s < 60:
+            raise ValueError("expected times of at least 0, and held_notice_s of at least 60")
         _percents(self.max_percent, self.partition_max_percent, self.reservation_min_percent)
+        _percents(self.witnessed_max_percent, self.repair_max_percent)
 
     def least_of(self, reservation: str, nodes: int) -> int:
         """How many of its nodes a running reservation keeps."""
         return self.reservation_min_nodes.get(reservation, ceil(nodes * self.reservation_min_percent / 100))
+
+    def repair_pool(self, fleet: int) -> int:
+        """How many nodes the repair pool holds."""
+        return min(self.repair_max_nodes, share(fleet, self.repair_max_percent))
+
+
+def share(size: int, percent: float) -> int:
+    """So many of `size` nodes; never fewer than one, but for a percentage of 0."""
+    return 0 if percent == 0 else max(1, int(size * percent / 100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +96,7 @@ class CommonMode:
     shared_min_percent: float = 25.0  # and at least this share of them
     end_s: float = 300.0  # how long the count must have been below half of what opened it
     shared_faults: tuple[str, ...] = ("mount_*", "ib_*", "eth_*", "clock_*", "node_lost")  # whose cause is often shared
-    shared_hold_s: float = 60.0  # and each of them waits so long for others to say the same
+    shared_hold_s: float = 45.0  # and each of them waits so long for others to say the same
     new_version_s: float = 86400.0  # so long an agent's version counts as new, where another was there before it
     new_version_hold_s: float = 300.0  # and what such an agent finds waits so long for others to say the same
 

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import unit_of_work
-from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, ReservationFact
+from nodetriage.controller.policy.fleet_state import AdmittedDrain, BreakerFacts, FleetIncident, ReservationFact
 from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.state import (
     Action,
@@ -40,7 +40,7 @@ class _Rest:
     """What of FleetState belongs to no node or job."""
 
     incidents: int
-    admitted: tuple[datetime, ...]
+    admitted: tuple[AdmittedDrain, ...]
     sizes: Mapping[str, int]
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
     fleet_incidents: tuple[FleetIncident, ...] = ()

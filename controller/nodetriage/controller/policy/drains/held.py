@@ -1,0 +1,96 @@
+"""Tells operators of each critical finding that drains nothing yet: at once where a limit holds it, and again. Pure."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import NamedTuple
+
+from nodetriage.checks.model import Severity
+from nodetriage.controller.policy import common_mode
+from nodetriage.controller.policy.drains import repair
+from nodetriage.controller.policy.notices import NoticeKind
+from nodetriage.controller.policy.state import (
+    DrainFact,
+    DrainStatus,
+    FindingFact,
+    NodeFacts,
+    NodeState,
+)
+from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.settings.rules import Mode, Policy
+
+# A finding that merely waits (for other nodes, for Slurm) is reported after this time; a minute is promised.
+TOLD_AFTER = timedelta(seconds=50)
+
+
+class _Held(NamedTuple):
+    fault: str
+    component: str
+    why: str
+    then: str  # what an operator may do
+    incident: str = ""
+
+
+def tell(work: UnitOfWork, policy: Policy) -> None:
+    """Looks at every node with an open critical finding; tells once, and again every `held_notice_s`."""
+    again = timedelta(seconds=policy.drain_limits.held_notice_s)
+    for node in work.nodes():
+        before = node.upkeep.held_told_at
+        if not node.findings and node.drain is None and before is None:
+            continue
+        held = _held(work, node, policy)
+        if held is None:
+            if before is not None:
+                work.put(replace(node, upkeep=replace(node.upkeep, held_told_at=None)))
+        elif before is None or work.now - before >= again:
+            work.put(replace(node, upkeep=replace(node.upkeep, held_told_at=work.now)))
+            text = f"{node.node} is not drained for {held.fault} on {held.component}: {held.why}. {held.then}"
+            about = f"{node.node}-{work.stamp}"
+            work.notify(NoticeKind.DRAIN_HELD, about, text, node=node.node, incident=held.incident)
+
+
+def _held(work: UnitOfWork, node: NodeFacts, policy: Policy) -> _Held | None:
+    """None where nothing critical waits: drained, in maintenance, accepted, or left in work by the policy."""
+    if policy.mode is not Mode.ENFORCE or node.maintenance is not None or node.state is NodeState.RETIRED:
+        return None
+    drain = node.drain
+    if drain is not None and drain.severity >= Severity.CRITICAL:
+        return _waiting(work, node, drain)
+    if drain is not None and drain.status is not DrainStatus.WANTED:
+        return None
+    for finding in node.open_findings:
+        if finding.severity >= Severity.CRITICAL and work.now - finding.known_at >= TOLD_AFTER:
+            rule = policy.rule_for(finding.fault, finding.severity, node.partitions, node.profile)
+            left = finding.accepted or policy.untrusted(finding.check, finding.fault) != ""
+            if rule.action.drains and not left:
+                return _settling(work, node, finding, rule.confirm, policy)
+    return None
+
+
+def _waiting(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> _Held | None:
+    """A drain that is wanted and held, or asked for and not done."""
+    what = (drain.fault, drain.component)
+    by_hand = f"`nodetriagectl drain --now {node.node} --reason WHY` drains it all the same."
+    if drain.status is DrainStatus.WANTED and drain.held_why:
+        if work.fleet.breaker.is_open:
+            by_hand = f"Close the breaker when its cause is known; {by_hand}"
+        elif not repair.counts(node):
+            by_hand = f"Add it to the scheduler, or `nodetriagectl retire {node.node} --reason WHY`."
+        return _Held(*what, drain.held_why, by_hand, drain.incident)
+    late = drain.asked_at is not None and work.now - drain.asked_at >= TOLD_AFTER
+    if drain.status is DrainStatus.ASKED and drain.done_at is None and late:
+        return _Held(*what, "the scheduler has not done it yet", "See `nodetriagectl actions --open`.", drain.incident)
+    return None
+
+
+def _settling(work: UnitOfWork, node: NodeFacts, finding: FindingFact, confirm: int, policy: Policy) -> _Held:
+    """No drain is wanted yet, although the policy drains for the fault."""
+    what = (finding.fault, finding.component)
+    if shared := common_mode.covering(work.fleet, node):
+        one = shared[0]
+        then = f"Repair what the nodes share, or `nodetriagectl incident close {one.id} --reason WHY`."
+        return _Held(*what, f"it is part of fleet incident {one.id}", then, one.id)
+    if finding.times < confirm:
+        return _Held(*what, f"its rule waits for {confirm} reports, and {finding.times} came", "Look at the node.")
+    settle_s = common_mode.settle_s(work.fleet, node, work.now, policy.common_mode)
+    cause = "the agent's version is new" if settle_s else "the policy waits for other nodes or for its hold time"
+    return _Held(*what, cause, "It is drained when the time is over and the fault is still there.")
