@@ -1,5 +1,5 @@
 #!/bin/bash
-# build.sh [--revision N] [--out DIR] [PACKAGE...] makes a .deb and a .rpm of each package (both, unless named), a wheel and
+# build.sh [--revision N] [--out DIR] [PACKAGE...] makes a .deb and a .rpm of each package (all three, unless named), a wheel and
 # an sdist in dist/ or DIR, from .venv as `make setup` left it: nothing is downloaded. FORMATS="deb rpm" chooses.
 # They are for the distribution's Python of the version that .venv has (PYTHON=python3.12 make setup, for another).
 set -euo pipefail
@@ -12,7 +12,7 @@ while [ $# -gt 0 ]; do
     *) break ;;
     esac
 done
-[ $# -gt 0 ] || set -- nodetriage nodetriage-controller
+[ $# -gt 0 ] || set -- nodetriage nodetriage-controller nodetriage-analysis
 say() { echo "build: $*" >&2; }
 
 python=.venv/bin/python
@@ -37,18 +37,30 @@ cp "$work"/python/* "$out/"
 version=$(basename "$wheel" | cut -d- -f2 | sed -E 's/\.?(dev|a|b|rc)/~\1/') # a version before the release sorts before it
 
 describe() {
-    about="It looks at GPUs, fabric, memory, disks and mounts, as it happens, and tells a controller."
+    command='' unit='' state='' conf_d=''
     case $1 in
     nodetriage)
         command=nodetriage glibc=2.17 unit=nodetriage-agent.service state="/var/lib/nodetriage /run/nodetriage"
-        conf_d=/etc/nodetriage/conf.d suggests="smartmontools, nvme-cli, ipmitool, munge"
+        conf_d=/etc/nodetriage/conf.d
+        deb_needs="libudev1, init-system-helpers (>= 1.52)" rpm_needs=systemd
+        deb_field="Suggests: smartmontools, nvme-cli, ipmitool, munge"
         summary="finds hardware and system faults on GPU nodes (agent)"
+        about="It checks GPUs, fabric, memory, disks and mounts, and reports to a controller."
         ;;
     nodetriage-controller)
         command=nodetriagectl glibc=2.34 unit=nodetriage-controller.service state=/var/lib/nodetriage-controller
-        conf_d=/etc/nodetriage/controller.d suggests="slurm-client, munge, postgresql"
+        conf_d=/etc/nodetriage/controller.d
+        deb_needs="init-system-helpers (>= 1.52)" rpm_needs=systemd
+        deb_field="Suggests: slurm-client, munge, postgresql, nodetriage-analysis"
         summary="decides what a fault of a GPU node costs, and acts through Slurm (controller)"
-        about="It keeps what the agents find, drains nodes, requeues their jobs and answers questions about the history."
+        about="It stores what the agents find, drains nodes, requeues their jobs, and shows the fleet and its incidents."
+        ;;
+    nodetriage-analysis)
+        glibc=2.34
+        deb_needs="nodetriage-controller (= $version-$revision)" rpm_needs="nodetriage-controller = $version-$revision"
+        deb_field="Enhances: nodetriage-controller"
+        summary="reports, models and simulations of GPU nodes' faults and jobs"
+        about="It adds the verbs report, model and simulate to nodetriagectl."
         ;;
     *) say "no package $1" && exit 1 ;;
     esac
@@ -58,13 +70,15 @@ describe() {
 lay() {
     umask 022
     $python packaging/environment.py "$1" "$wheel" "$2"
+    mkdir -p "$2/usr/share/doc/$1"
+    install -m 644 LICENSE "$2/usr/share/doc/$1/copyright"
+    gzip -9n <CHANGELOG.md >"$2/usr/share/doc/$1/changelog.gz"
+    [ -n "$command" ] || return 0
     $python packaging/command_pages.py "$command" "$2"
-    mkdir -p "$2/usr/bin" "$2$conf_d" "$2/usr/share/doc/$1"
+    mkdir -p "$2/usr/bin" "$2$conf_d"
     ln -s "/opt/$1/bin/$command" "$2/usr/bin/$command"
     install -D -m 644 "systemd/$unit" "$2/usr/lib/systemd/system/$unit"
     cp -r docs/*.md docs/decisions "$2/usr/share/doc/$1/"
-    install -m 644 LICENSE "$2/usr/share/doc/$1/copyright"
-    gzip -9n <CHANGELOG.md >"$2/usr/share/doc/$1/changelog.gz"
     if [ "$1" = nodetriage ]; then
         install -m 644 packaging/etc/agent.toml "$2/etc/nodetriage/"
         install -D -m 644 systemd/nodetriage-agent.tmpfiles "$2/usr/lib/tmpfiles.d/$1.conf"
@@ -83,15 +97,19 @@ lay() {
 fill() { # TEMPLATE PACKAGE ROOT
     sed -e "s|@PACKAGE@|$2|g; s|@VERSION@|$version|g; s|@REVISION@|$revision|g; s|@PYTHON@|$interpreter|g" \
         -e "s|@UNIT@|$unit|g; s|@STATE@|$state|g; s|@CONF_D@|$conf_d|g; s|@SUMMARY@|$summary|g; s|@ABOUT@|$about|g" \
-        -e "s|@GLIBC@|$glibc|g; s|@SUGGESTS@|$suggests|g; s|@ROOT@|$3|g; s|@FILES@|$work/$2.files|g" \
+        -e "s|@GLIBC@|$glibc|g; s|@DEB_NEEDS@|$deb_needs|g; s|@DEB_FIELD@|$deb_field|g; s|@RPM_NEEDS@|$rpm_needs|g" \
+        -e "s|@ROOT@|$3|g; s|@FILES@|$work/$2.files|g" \
         -e "s|@SIZE_KIB@|$(du -sk "$3" | cut -f1)|g; s|@ARCHITECTURE@|$(dpkg --print-architecture 2>/dev/null)|g" "$1"
 }
 
 make_deb() {
     control=$work/$1.deb && mkdir "$control"
-    for part in packaging/deb/*.in; do fill "$part" "$1" "$2" >"$control/$(basename "$part" .in)"; done
-    chmod 755 "$control"/p*
-    (cd "$2" && find etc -type f -printf '/%p\n') >"$control/conffiles"
+    fill packaging/deb/control.in "$1" "$2" >"$control/control"
+    if [ -n "$unit" ]; then
+        for script in postinst prerm postrm; do fill "packaging/deb/$script.in" "$1" "$2" >"$control/$script"; done
+        chmod 755 "$control"/p*
+        (cd "$2" && find etc -type f -printf '/%p\n') >"$control/conffiles"
+    fi
     mv "$control" "$2/DEBIAN"
     # zstd: xz takes minutes for the controller. dpkg of Debian 12 and Ubuntu 22.04 reads it.
     dpkg-deb --root-owner-group -Zzstd -z${ZSTD_LEVEL:-9} --build "$2" \
@@ -102,15 +120,20 @@ make_deb() {
 make_rpm() {
     (
         cd "$2"
+        echo "%doc /usr/share/doc/$1"
+        if [ -z "$unit" ]; then # its files lie beside those of the package that it adds to
+            find opt ! -type d -printf '/%p\n'
+            exit
+        fi
         find etc -type f -printf '%%config(noreplace) /%p\n'
         find etc/nodetriage -type d -printf '%%dir /%p\n'
         echo "/opt/$1"
         find usr ! -type d ! -path 'usr/share/doc/*' -printf '/%p\n' | sed 's|\(/usr/share/man/.*\)|%doc \1|'
-        echo "%doc /usr/share/doc/$1"
         [ "$1" != nodetriage ] || echo "%dir /usr/libexec/nodetriage"
         echo "%dir /usr/share/$1"
     ) >"$work/$1.files"
     fill packaging/rpm/package.spec.in "$1" "$2" >"$work/$1.spec"
+    [ -z "$unit" ] || fill packaging/rpm/unit.spec.in "$1" "$2" >>"$work/$1.spec"
     rpmbuild --quiet -bb --define "_topdir $work/rpm" --define "_rpmdir $out" --define "use_source_date_epoch_as_buildtime 1" \
         --define "_buildhost localhost" --define "_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm" "$work/$1.spec"
 }

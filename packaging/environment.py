@@ -1,4 +1,4 @@
-"""Lays out the environment of one package under ROOT/opt/PACKAGE: what it imports, its command, and bytecode.
+"""Lays out what one package has under ROOT/opt: what it imports, its command, and bytecode.
 
     python environment.py PACKAGE WHEEL ROOT
 
@@ -21,16 +21,23 @@ from packaging.requirements import Requirement
 
 
 class Package(NamedTuple):
-    """`without` are parts of the project that this package does not use, and whose libraries it lacks."""
+    """`needs` is the requirement whose libraries it brings, `roots` are the parts of the project that it brings.
+
+    A package without a command adds to the environment of the package `onto`, and brings only what that one lacks.
+    """
 
     needs: str
-    command: str
-    without: tuple[str, ...]
+    roots: tuple[str, ...]
+    command: str = ""
+    onto: str = ""
 
 
 PACKAGES: Mapping[str, Package] = {
-    "nodetriage": Package("nodetriage", "nodetriage", ("nodetriage/controller/", "nodetriage/analysis/")),
-    "nodetriage-controller": Package("nodetriage[controller]", "nodetriagectl", ("nodetriage/agent/",)),
+    "nodetriage": Package("nodetriage", ("agent", "checks", "service", "v1"), "nodetriage"),
+    "nodetriage-controller": Package(
+        "nodetriage[controller]", ("controller", "checks", "service", "v1"), "nodetriagectl"
+    ),
+    "nodetriage-analysis": Package("nodetriage[analysis]", ("analysis",), onto="nodetriage-controller"),
 }
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -63,10 +70,12 @@ def copy_libraries(names: Iterable[str], site: Path) -> None:
             shutil.copyfile(file.locate(), target)
 
 
-def unpack(wheel: Path, without: tuple[str, ...], site: Path) -> None:
-    """The project itself."""
+def unpack(wheel: Path, package: Package, site: Path) -> None:
+    """The package's parts of the project; the project's metadata lies with the command."""
+    wanted = tuple(f"nodetriage/{root}/" for root in package.roots)
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site, [n for n in archive.namelist() if not n.startswith(without)])
+        names = [n for n in archive.namelist() if n.startswith(wanted) or (package.command and ".dist-info/" in n)]
+        archive.extractall(site, names)
 
 
 def add_programs(home: Path, installed_at: str, command: str) -> None:
@@ -95,13 +104,16 @@ def compile_all(site: Path, root: Path, made_at_s: int) -> None:
 
 
 def main(name: str, wheel: str, root: str) -> None:
-    package, installed_at = PACKAGES[name], f"/opt/{name}"
+    package = PACKAGES[name]
+    installed_at = f"/opt/{package.onto or name}"
     home = Path(root) / installed_at.lstrip("/")
     site = home / "lib" / PYTHON / "site-packages"
     site.mkdir(parents=True)
-    copy_libraries(closure(package.needs), site)
-    unpack(Path(wheel), package.without, site)
-    add_programs(home, installed_at, package.command)
+    already = closure(PACKAGES[package.onto].needs) if package.onto else set()
+    copy_libraries(closure(package.needs) - already, site)
+    unpack(Path(wheel), package, site)
+    if package.command:
+        add_programs(home, installed_at, package.command)
     compile_all(site, Path(root), int(os.environ["SOURCE_DATE_EPOCH"]))
 
 

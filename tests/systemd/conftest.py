@@ -28,9 +28,17 @@ def agent_packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path
 
 @pytest.fixture(scope="session")
 def controller_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nodetriage-controller's .deb, which is large, so it is made once and alone."""
+    """A folder with nodetriage-controller's .deb."""
     folder = tmp_path_factory.mktemp("controller")
     build(folder, package="nodetriage-controller", formats="deb")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def analysis_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nodetriage-analysis's .deb, which is large, so it is made once and alone."""
+    folder = tmp_path_factory.mktemp("analysis")
+    build(folder, package="nodetriage-analysis", formats="deb")
     return folder
 
 

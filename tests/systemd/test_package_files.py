@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ EXPECTED = (
     "/usr/share/doc/nodetriage/operate.md",
     "/usr/share/man/man1/nodetriage.1.gz",
     "/usr/share/nodetriage/slurm/prolog.d/50-nodetriage",
+    "/usr/share/zsh/vendor-completions/_nodetriage",
     UNIT,
 )
 
@@ -102,6 +104,74 @@ def test_a_node_gets_neither_the_controller_nor_its_libraries(in_deb: dict[str, 
     assert only(first, "*.deb").stat().st_size < 20 << 20
 
 
+@pytest.fixture(scope="module")
+def controller(controller_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The controller's package, unpacked."""
+    folder = tmp_path_factory.mktemp("controller")
+    told("dpkg-deb", "--extract", str(only(controller_package, "*.deb")), str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def analysis(analysis_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The analysis' package, unpacked."""
+    folder = tmp_path_factory.mktemp("analysis")
+    told("dpkg-deb", "--extract", str(only(analysis_package, "*.deb")), str(folder))
+    return folder
+
+
+def files(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir()}
+
+
+def nodetriagectl(*packages: Path, words: str) -> "subprocess.CompletedProcess[str]":
+    """The command with what these packages bring, and nothing else that is installed here."""
+    sites = [str(next(p.glob("opt/*/lib/python*/site-packages"))) for p in packages]
+    code = f"import sys; sys.path[:0] = {sites}; from nodetriage.controller.cli.main import main; sys.exit(main())"
+    argv = [sys.executable, "-I", "-S", "-c", code, *words.split()]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=180)
+
+
+def test_the_controller_brings_no_library_of_the_analysis(controller: Path) -> None:
+    heavy = ("/nodetriage/analysis/", "/nodetriage/agent/", "/scipy/", "/polars/", "/matplotlib/", "/numpy/")
+
+    assert not [p for p in files(controller) if any(h in p for h in heavy)]
+    assert sum(p.stat().st_size for p in controller.rglob("*") if p.is_file()) < 150e6
+
+
+def test_the_controller_alone_names_the_package_that_brings_a_report(controller: Path) -> None:
+    help_text = nodetriagectl(controller, words="--help")
+    asked = nodetriagectl(controller, words="report mttf --json --jobs j.txt")
+
+    assert "incidents" in help_text.stdout
+    assert "report" not in help_text.stdout
+    assert asked.returncode == 78
+    assert "the package nodetriage-analysis brings it" in asked.stderr
+
+
+def test_with_the_analysis_the_same_command_simulates_and_reports(
+    controller: Path, analysis: Path, tmp_path: Path
+) -> None:
+    made = nodetriagectl(controller, analysis, words=f"simulate {tmp_path} --nodes 20 --days 10 --jobs 500")
+    jobs, events = tmp_path / "jobs.parquet", tmp_path / "events.parquet"
+    asked = nodetriagectl(controller, analysis, words=f"report mttf --jobs {jobs} --events {events}")
+
+    assert made.returncode == 0, made.stderr
+    assert asked.returncode == 0, asked.stderr
+    assert "mttf" in asked.stdout.lower()
+
+
+def test_the_analysis_adds_to_one_version_of_the_controller_and_shares_no_file_with_it(
+    controller: Path, analysis: Path, analysis_package: Path
+) -> None:
+    version, depends = (
+        told("dpkg-deb", "--field", str(only(analysis_package, "*.deb")), f).strip() for f in ("Version", "Depends")
+    )
+
+    assert f"nodetriage-controller (= {version})" in depends
+    assert files(analysis) & files(controller) == set()
+
+
 def test_the_same_source_makes_the_same_package(agent_packages: tuple[Path, Path]) -> None:
     data = [
         subprocess.run(["dpkg-deb", "--fsys-tarfile", str(only(f, "*.deb"))], check=True, capture_output=True).stdout
@@ -122,17 +192,19 @@ def test_the_same_source_makes_the_same_package(agent_packages: tuple[Path, Path
 def test_bash_completes_verbs_and_options(unpacked: Path, typed: tuple[str, ...], offered: set[str]) -> None:
     script = unpacked / "usr/share/bash-completion/completions/nodetriage"
     words = " ".join(f"'{w}'" for w in typed)
-    run = f'. {script}; COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _nodetriage; echo "${{COMPREPLY[@]}}"'
+    run = f'. {script}; COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _shtab_nodetriage; echo "${{COMPREPLY[@]}}"'
 
     assert set(told("bash", "-c", run).split()) == offered
 
 
 def test_the_manual_page_has_every_verb(unpacked: Path) -> None:
     page = told("gzip", "-dc", str(unpacked / "usr/share/man/man1/nodetriage.1.gz")).replace("\\-", "-")
-    verbs = re.findall(r"^### `(nodetriage \S+)`", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
+    verbs = re.findall(r"^### `(nodetriage [^`]+)`", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
 
     assert len(verbs) > 5
-    assert not [v for v in verbs if f".SS {v}" not in page]
+    assert not [v for v in verbs if f".SS \\fB{v}\\fR" not in page]
+    assert "nodetriage - Finds hardware" in page
+    assert ".SH EXIT STATUS\n0 ok" in page
 
 
 @pytest.mark.parametrize(("unit", "exposure"), [("agent", 4.3), ("controller", 2.1)])
