@@ -89,7 +89,8 @@ lay() {
         rm "$2/usr/share/nodetriage/slurm/nodetriage-hook.c"
         chmod 755 "$2"/usr/share/nodetriage/slurm/*.d/* "$2/usr/share/nodetriage/slurm/healthcheck"
     else
-        install -m 644 packaging/etc/controller.toml packaging/etc/policy.toml "$2/etc/nodetriage/"
+        install -m 640 packaging/etc/controller.toml "$2/etc/nodetriage/" # a site may write a password into it
+        install -m 644 packaging/etc/policy.toml "$2/etc/nodetriage/"
         install -D -m 644 packaging/prometheus-rules.yml "$2/usr/share/$1/prometheus-rules.yml"
     fi
 }

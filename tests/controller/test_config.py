@@ -1,5 +1,7 @@
 """Settings are strict, each error is one line, and a policy beside the file is found."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,7 +80,45 @@ def test_a_database_that_is_neither_sqlite_nor_postgresql_is_refused(url: str) -
         open_database(url)
 
 
-def test_a_password_in_a_database_url_is_not_repeated(tmp_path: Path) -> None:
+WITH_PASSWORD = '[controller]\ndatabase = "postgresql://nodetriage:secret@db/history"\n'
+
+
+def test_a_file_with_a_password_that_every_user_can_read_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, WITH_PASSWORD)
+    path.chmod(0o644)
+    with pytest.raises(
+        ConfigError, match=r"controller\.toml: controller\.database: has a password.*chmod 0640"
+    ) as caught:
+        load(path)
+    assert "secret" not in str(caught.value)
+    path.chmod(0o640)
+    assert load(path).database_url.startswith("postgresql://nodetriage:secret@")
+
+
+def test_a_password_is_read_from_a_file_of_its_own(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        '[controller]\ndatabase = "postgresql://nodetriage@db/history"\n'
+        f'database_password_file = "{tmp_path}/password"\n',
+    )
+    (tmp_path / "password").write_text("s@cret/1\n")
+    (tmp_path / "password").chmod(0o600)
+    assert open_database(load(path).database_url).url.password == "s@cret/1"
+    (tmp_path / "password").chmod(0o644)
+    with pytest.raises(ConfigError, match=r"database_password_file: .*/password: others have access"):
+        _ = load(path).database_url
+    (tmp_path / "password").unlink()
+    with pytest.raises(ConfigError, match=r"database_password_file: .*/password: No such file"):
+        _ = load(path).database_url
+
+
+def test_settings_load_neither_cryptography_nor_slurm() -> None:
+    code = "import sys, nodetriage.controller.config; print({'cryptography', 'grpc', 'structlog'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "set()\n"
+
+
+@pytest.mark.parametrize("url", ["mysql://user:secret@h/n", "postgresql://user:secret@h:port/n"])
+def test_a_password_in_a_database_url_is_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_database("mysql://user:secret@h/n")
+        open_database(url)
     assert "secret" not in str(caught.value)

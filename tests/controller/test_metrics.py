@@ -4,6 +4,7 @@ import asyncio
 import re
 import shutil
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodetriage.controller import config, metrics
 from nodetriage.controller.policy.state import BreakerFacts, FleetState, NodeFacts, NodeState
+from nodetriage.controller.store import schema
+from nodetriage.controller.store.database import create_tables, open_database
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = metrics.Facts("1.2.3", 7, 2, 5)
@@ -114,6 +117,48 @@ def test_every_metric_is_in_the_documentation() -> None:
 
     assert len(names) > 8
     assert not [name for name in names if f"`{name}" not in page]
+
+
+async def test_figures_are_at_their_path_alone() -> None:
+    def status(port: int, path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
+                return int(reply.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    async with served(FACTS) as port:
+        found = [await asyncio.to_thread(status, port, path) for path in ("/metrics", "/", "/health", "/metricsx")]
+
+    assert found == [200, 404, 404, 404]
+
+
+def test_actions_are_counted_where_they_are_new_or_open(database_url: str) -> None:
+    day_us = 86_400_000_000
+    engine = open_database(database_url)
+    create_tables(engine)
+    row = {
+        "node": "n1",
+        "incident": "",
+        "fault": "f",
+        "component": "",
+        "severity": 4,
+        "job": "",
+        "restarts": 0,
+        "hold": 0,
+    }
+    row |= {"text": "", "detail": "", "attempts": 0, "next_try_us": 0, "kind": "drain"}
+    rows = [
+        {**row, "id": "old", "status": "done", "outcome": "done", "decided_us": 1},
+        {**row, "id": "open", "status": "pending", "outcome": "", "decided_us": 1},
+        {**row, "id": "new", "status": "done", "outcome": "theirs", "decided_us": day_us},
+    ]
+    with engine.begin() as connection:
+        connection.execute(schema.actions.insert(), rows)
+        counts = metrics.count_actions(connection, 2 * day_us)
+    engine.dispose()
+
+    assert counts == {("drain", "pending"): 1, ("drain", "theirs"): 1}
 
 
 def test_a_loop_that_stands_still_fails_the_scrape() -> None:

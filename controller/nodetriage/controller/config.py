@@ -4,19 +4,20 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
 from nodetriage.controller.auth.identity_settings import IdentitySettings
-from nodetriage.controller.auth.pki import PkiSettings
+from nodetriage.controller.auth.pki_settings import PkiSettings
 from nodetriage.controller.metrics_settings import MetricsSettings
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
 from nodetriage.controller.settings.rules import Policy, load_policy, shipped_policy
 from nodetriage.controller.slurm import topology
-from nodetriage.controller.slurm.client import Slurm
-from nodetriage.controller.slurm.rest import RestSettings, Slurmrestd
-from nodetriage.controller.store.database import sqlite_url
+from nodetriage.controller.store.database import has_password, sqlite_url, with_password
+
+if TYPE_CHECKING:
+    from nodetriage.controller.slurm.rest import Slurmrestd
 
 DEFAULT_CONFIG = Path("/etc/nodetriage/controller.toml")
 
@@ -30,6 +31,7 @@ class Controller:
     run_dir: Path | None = None  # of operator.sock, through which nodetriagectl gives orders; none: state_dir
     topology: Path | None = None  # what nodes share; none: topology.toml beside controller.toml, if there is one
     database: str = ""  # postgresql://HOST/NAME; empty: history.sqlite in state_dir
+    database_password_file: Path | None = None  # with the password alone; mode 0600 and owned by the controller's user
     heartbeat_every_s: float = 5.0  # told to every agent; 0 leaves each to its own setting
     missed_heartbeats: int = 6  # in a row, before a node counts as silent
 
@@ -59,10 +61,12 @@ class SchedulerSettings:
                 raise ValueError(f"{name}: expected more than 0, got {getattr(self, name):g}")
         self.new_rest()
 
-    def new_rest(self) -> Slurmrestd | None:
+    def new_rest(self) -> "Slurmrestd | None":
         """Raises ValueError where `rest` is no address."""
         if not self.rest:
             return None
+        from nodetriage.controller.slurm.rest import RestSettings, Slurmrestd
+
         return Slurmrestd(RestSettings(self.rest, self.rest_user, self.rest_token_file, self.timeout_s))
 
 
@@ -87,7 +91,11 @@ class ControllerSettings:
 
     @property
     def database_url(self) -> str:
-        return self.controller.database or sqlite_url(self.controller.state_dir)
+        """With the password, where a file holds it. Raises ConfigError where that file cannot be read."""
+        own = self.controller
+        if not own.database:
+            return sqlite_url(own.state_dir)
+        return with_password(own.database, own.database_password_file) if own.database_password_file else own.database
 
     @property
     def run_dir(self) -> Path:
@@ -104,6 +112,8 @@ class ControllerSettings:
     def new_scheduler(self) -> Scheduler:
         if self.scheduler.kind == "none":
             return NoScheduler()
+        from nodetriage.controller.slurm.client import Slurm
+
         own = self.scheduler
         return Slurm(own.slurm_conf, own.timeout_s, max_calls_per_s=own.max_calls_per_s, rest=own.new_rest())
 
@@ -121,13 +131,24 @@ def load(path: Path) -> ControllerSettings:
     settings = ControllerSettings()
     for file in files(path):
         try:
-            settings = replace_from(ControllerSettings, settings, load_toml(file), str(file))
+            table = load_toml(file)
+            settings = replace_from(ControllerSettings, settings, table, str(file))
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from error
+        _keep_password(file, table)
     shared = _beside(settings.controller.topology, path.parent, "topology.toml")
     controller = dataclasses.replace(settings.controller, topology=shared)
     policy = PolicyFile(_beside(settings.policy.file, path.parent, "policy.toml"))
     return dataclasses.replace(settings, controller=controller, policy=policy)
+
+
+def _keep_password(file: Path, table: Mapping[str, Any]) -> None:
+    """Raises ConfigError where `file` has the database's password and every user of the machine can read it."""
+    if file.stat().st_mode & 0o004 and has_password(table.get("controller", {}).get("database", "")):
+        raise ConfigError(
+            f"{file}: controller.database: has a password, and every user can read this file: "
+            f"chmod 0640 {file}, or move the password to controller.database_password_file"
+        )
 
 
 def _beside(named: Path | None, folder: Path, default: str) -> Path | None:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from math import inf
 from pathlib import Path
@@ -161,7 +162,7 @@ class Daemon:
             silent=sum(1 for _ in self._freshness.silent(monotonic(), self._silent_after_s)),
             refused=self._server.gate.refusals.total,
             state=self._brain.state,
-            actions=await self._store.read(metrics.count_actions),
+            actions=await self._store.read(lambda c: metrics.count_actions(c, time.time_ns() // 1000)),
         )
 
     @property

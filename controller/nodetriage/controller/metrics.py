@@ -7,7 +7,7 @@ its scrapes, instead of telling for ever what was true once.
 import asyncio
 import contextlib
 from collections import Counter as Tally
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -16,7 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, or_, select
 
 from nodetriage.controller.policy import drain_limits
 from nodetriage.controller.policy.state import FleetState, NodeState
@@ -29,12 +29,13 @@ from nodetriage.v1 import health_pb2
 _log = structlog.get_logger(__name__)
 
 SCRAPE_LIMIT_S = 5.0  # Prometheus itself waits 10 s by default
+DAY_US = 86_400_000_000
 ACK_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The controller at one moment. `actions` counts all ever decided by (kind, status)."""
+    """The controller at one moment. `actions` counts those of the last day, and open ones, by (kind, status)."""
 
     version: str
     connected: int
@@ -108,7 +109,9 @@ def families(facts: Facts) -> Iterator[Metric]:
         "nodetriage_breaker_open", "1 while the breaker lets nothing through", int(state.breaker.is_open)
     )
     actions = GaugeMetricFamily(
-        "nodetriage_actions", "Actions ever decided, by what became of them", labels=("kind", "status")
+        "nodetriage_actions",
+        "Actions decided within the last 24 hours or still open, by what became of them",
+        labels=("kind", "status"),
     )
     for labels, count in sorted(facts.actions.items()):
         actions.add_metric(labels, count)
@@ -122,10 +125,15 @@ def _labelled(name: str, text: str, label: str, values: Mapping[str, int]) -> Me
     return family
 
 
-def count_actions(connection: Connection) -> dict[tuple[str, str], int]:
-    """By kind, and by outcome where they have one, else by status (pending, started, shadow)."""
+def count_actions(connection: Connection, now_us: int) -> dict[tuple[str, str], int]:
+    """By kind, and by outcome where they have one, else by status (pending, started, shadow).
+
+    Counts what was decided within the last day and what is still open: both by an index, however long the history is.
+    """
     c = schema.actions.c
-    rows = connection.execute(select(c.kind, c.status, c.outcome, func.count()).group_by(c.kind, c.status, c.outcome))
+    wanted = or_(c.decided_us >= now_us - DAY_US, c.status.in_(("pending", "started")))
+    grouped = (c.kind, c.status, c.outcome)
+    rows = connection.execute(select(*grouped, func.count()).where(wanted).group_by(*grouped))
     counts: Tally[tuple[str, str]] = Tally()
     for kind, status, outcome, count in rows:
         counts[(kind, outcome or status)] += count
@@ -148,10 +156,25 @@ def asking(
     return ask
 
 
+def _at_its_path(app: Any) -> Callable[[Mapping[str, Any], Any], Iterable[bytes]]:
+    """The library's WSGI application at /metrics alone: it would answer at every path."""
+
+    def answer(environ: Mapping[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/metrics":
+            answered: Iterable[bytes] = app(environ, start_response)
+            return answered
+        start_response("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"expected /metrics\n"]
+
+    return answer
+
+
 @contextlib.asynccontextmanager
 async def serving(registry: CollectorRegistry, listen: str, facts: Callable[[], Coroutine[Any, Any, Facts]]) -> Any:
-    """Answers scrapes while the block runs; gives the port (0: not listening). A port that is taken is said, no more:
-    the fleet is not to go unprotected for want of a figure."""
+    """Answers scrapes while the block runs; gives the port (0: not listening).
+
+    A port that is taken is an error in the log alone: the controller protects the fleet without figures too.
+    """
     registry.register(Scraped(asking(asyncio.get_running_loop(), facts)))
     ProcessCollector(registry=registry)
     try:
@@ -160,6 +183,7 @@ async def serving(registry: CollectorRegistry, listen: str, facts: Callable[[], 
         _log.error("metrics are not served", listen=listen, why=error.strerror)
         yield 0
         return
+    server.set_app(_at_its_path(server.get_app()))
     _log.info("metrics are served", listen=listen, port=server.server_port)
     try:
         yield server.server_port

@@ -171,6 +171,15 @@ def test_the_command_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.
     assert stop.value.code == 78
 
 
+def test_a_folder_without_certificates_is_unknown_and_never_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (tmp_path, tmp_path / "nonexistent"):
+        status, out, error = run(capsys, "pki", "--dir", str(folder), "show")
+        assert (status, out) == (3, "")
+        assert f"{folder}: no certificates: expected ca.crt here" in error
+
+
 def test_the_command_tells_of_a_certificate_that_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = certificate.authority("old", 1, NOW - 2 * DAY)
     (tmp_path / "ca.crt").write_bytes(old.certificate_pem)

@@ -3,6 +3,9 @@
 import argparse
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 from fleet_client import BOOT, event
+from programs import NODETRIAGECTL
 
 from nodetriage.controller.cli.main import _parser, main
 from nodetriage.controller.store import schema
@@ -145,6 +149,35 @@ def test_before_a_controller_ever_ran_the_answer_is_unknown(
     assert "no agent has connected yet" in capsys.readouterr().out
     assert main(["node", "n9", "--database", sqlite_url]) == 3
     assert "no agent of a node of this name" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("closed", ["folder", "database", "settings"])
+def test_a_user_who_may_not_read_is_refused_in_one_line(filled: str, tmp_path: Path, closed: str) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    database = (tmp_path / "history.sqlite").rename(private / "history.sqlite")
+    settings = private / "controller.toml"
+    settings.write_text(f'[controller]\nstate_dir = "{private}"\n')
+    refused = {"folder": private, "database": database, "settings": settings}[closed]
+    refused.chmod(0o600)
+    os.chown(refused, 65534, 65534)
+    argv = ["--config", str(settings)] if closed == "settings" else ["--database", f"sqlite:///{database}"]
+    without_power = ["setpriv", "--bounding-set", "-all"]  # uid 0 is then a user as others, and can load this Python
+
+    run = subprocess.run([*without_power, NODETRIAGECTL, "nodes", *argv], capture_output=True, text=True, timeout=60)
+
+    assert run.returncode == 3, run.stderr
+    assert len(run.stderr.splitlines()) == 1
+    assert "ermission denied" in run.stderr or "unable to open database file" in run.stderr
+
+
+def test_the_command_is_a_module_too() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "nodetriage.controller", "--version"], capture_output=True, text=True, timeout=60
+    )
+
+    assert run.stdout == f"nodetriagectl {metadata.version('nodetriage')}\n"
 
 
 def test_a_database_that_is_away_is_unknown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

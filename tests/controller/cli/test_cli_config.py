@@ -30,6 +30,17 @@ def test_a_wrong_policy_is_one_line_and_78(file: Path, capsys: pytest.CaptureFix
     assert f"{file.parent}/policy.toml: drain_limits.max_nods: unknown key" in capsys.readouterr().err
 
 
+def test_a_password_is_never_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text('[controller]\ndatabase = "postgresql://nodetriage:secret@db/history"\n')
+    file.chmod(0o640)
+
+    for argv in (["config", "show"], ["config", "show", "--json"]):
+        assert main([*argv, "--config", str(file)]) == 0
+        shown = capsys.readouterr().out
+        assert "secret" not in shown
+        assert "postgresql://nodetriage:***@db/history" in shown
+
+
 def test_what_is_in_force_is_shown_with_where_it_is_set(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "--config", str(file)]) == 0
     shown = capsys.readouterr().out.splitlines()

@@ -77,6 +77,21 @@ def test_an_unknown_fault_and_an_unsound_file_are_bad_configuration(
     assert "breaker" in capsys.readouterr().err
 
 
+def test_an_xid_is_explained_by_its_number_as_by_its_fault(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(own, capsys, "79") == explain(own, capsys, "gpu_off_bus")
+    assert explain(own, capsys, "Xid 79") == explain(own, capsys, "gpu_off_bus")
+    assert explain(own, capsys, "sxid 20034")[1].startswith("nvswitch_")
+
+
+def test_a_rule_about_an_unknown_fault_is_named_by_its_number(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.write_text('[[rule]]\naction = "record"\n[[rule]]\nfault = "gpu_of_bus"\naction = "record"\n')
+
+    assert main(["policy", "check", str(own)]) == 78
+    error = capsys.readouterr().err
+    assert f"{own}: rule 2: fault = 'gpu_of_bus': expected a fault code" in error
+    assert ": :" not in error
+
+
 def test_the_shipped_file_says_what_is_in_force_without_one(tmp_path: Path) -> None:
     empty = tmp_path / "p.toml"
     empty.write_text("")

@@ -83,7 +83,7 @@ def test_the_rule_that_says_most_decides_and_of_equals_the_later() -> None:
         ("mode = 'full'", "mode: expected one of"),
         ("[severity]\nhi = 'record'", "unknown hi"),
         ("[severity]\nhigh = 'reboot'", "severity.high: expected one of"),
-        ("[[rule]]\nfault = 'gpu_on_fire'\naction = 'record'", "no such fault: gpu_on_fire"),
+        ("[[rule]]\nfault = 'gpu_on_fire'\naction = 'record'", "gpu_on_fire': expected a fault code"),
         ("[[rule]]\nfault = 'mount_hung'", "missing key: action"),
         ("[[rule]]\naction = 'record'\nconfirm = 0", "confirm of at least 1"),
         ("[drain_limits]\nmax_percent = 101", "percentages from 0 to 100"),

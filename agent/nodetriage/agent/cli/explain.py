@@ -1,7 +1,6 @@
 """What a fault code or an Xid means, and what will be done about it."""
 
 import difflib
-import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +9,6 @@ from nodetriage.agent.cli.report import MEANS, WIDTH
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import Fault, faults
 from nodetriage.checks.readers import nvidia_log
-
-_NUMBER = re.compile(r"(?P<kind>xid|sxid|)[ :=#-]*(?P<code>\d{1,6})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +29,9 @@ class Explanation:
 
 def explain(word: str) -> Explanation:
     """Raises KeyError, with the nearest names in its text, for what is neither a fault code nor a number."""
-    if number := _NUMBER.fullmatch(word.strip()):
-        code = int(number["code"])
-        return _sxid(code) if number["kind"].lower() == "sxid" else _xid(code)
+    if number := nvidia_log.code_of(word):
+        kind, code = number
+        return _sxid(code) if kind == "sxid" else _xid(code)
     fault = faults().get(word.strip().lower())
     if fault is None:
         near = difflib.get_close_matches(word, faults(), n=3, cutoff=0.5)

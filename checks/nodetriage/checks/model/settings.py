@@ -53,7 +53,7 @@ def replace_from(cls: type[T], default: T | None, table: Any, where: str, key: s
     try:
         return cls(**values) if default is None else dataclasses.replace(default, **values)  # type: ignore[type-var]
     except ValueError as error:
-        raise ConfigError(f"{where}: {key}: {error}") from error
+        raise ConfigError(": ".join(filter(None, (where, key, str(error))))) from error
 
 
 def _value(hint: Any, old: Any, value: Any, where: str, key: str) -> Any:

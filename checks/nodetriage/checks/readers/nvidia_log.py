@@ -152,6 +152,12 @@ def records(log: str | Iterable[str]) -> Iterator[str]:
         yield "\n".join(held)
 
 
+def code_of(word: str) -> tuple[Literal["xid", "sxid"], int] | None:
+    """What a person means by "79", "xid 79" or "SXid:20034"; None for anything else."""
+    number = re.fullmatch(r"(xid|sxid|)[ :=#-]*([0-9]{1,6})", word.strip(), re.IGNORECASE)
+    return ("sxid" if number[1].lower() == "sxid" else "xid", int(number[2])) if number else None
+
+
 def explain(code: int) -> Xid:
     """What the catalogue says of an Xid; for a code that it lacks, a warning that says so."""
     return catalogue().get(code) or Xid(

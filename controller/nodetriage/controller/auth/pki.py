@@ -29,30 +29,6 @@ ISSUED = (Role.CONTROLLER, Role.NODE, Role.OPERATOR, Role.READER)
 
 
 @dataclass(frozen=True, slots=True)
-class PkiSettings:
-    """[pki]"""
-
-    directory: Path = Path("/etc/nodetriage/pki")  # of ca.crt, ca.key and what was issued; keep it off the nodes
-    ca_days: int = 3650  # lifetimes of new certificates
-    controller_days: int = 365
-    node_days: int = 90
-    operator_days: int = 30  # readers' too
-
-    def __post_init__(self) -> None:
-        for name in ("ca_days", "controller_days", "node_days", "operator_days"):
-            if not 1 <= getattr(self, name) <= 36500:
-                raise ValueError(f"{name}: expected 1 to 36500, got {getattr(self, name)}")
-
-    def days(self, role: Role) -> int:
-        """Of a new certificate."""
-        return {
-            Role.AUTHORITY: self.ca_days,
-            Role.CONTROLLER: self.controller_days,
-            Role.NODE: self.node_days,
-        }.get(role, self.operator_days)
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """A certificate in the folder."""
 

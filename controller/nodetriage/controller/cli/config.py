@@ -38,6 +38,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     from nodetriage.checks.model.settings import as_toml, leaf_keys, leaves, load_toml, shown
     from nodetriage.controller.config import DEFAULT_CONFIG, files, load
+    from nodetriage.controller.store.database import without_password
 
     path = arguments.config or DEFAULT_CONFIG
     settings = load(path)
@@ -45,6 +46,9 @@ def _show(arguments: argparse.Namespace) -> int:
     policy = settings.policy.file
     sources |= {f"policy.{key}": str(policy) for key in leaf_keys(load_toml(policy))} if policy else {}
     lines = [(key, value) for key, value in leaves(settings) if not key.startswith("policy.")]
+    lines = [
+        (key, without_password(value) if key == "controller.database" and value else value) for key, value in lines
+    ]
     lines += leaves(settings.load_policy(), "policy")
     lines = [(key, value) for key, value in lines if key in sources or not arguments.changed]
     found = [{"key": k, "value": as_toml(v), "source": sources.get(k, "default")} for k, v in lines]

@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb. 0 ok, 3 nothing to be known (no database yet, controller away), 78 bad configuration."""
+    """Runs one verb. 0 ok, 3 unknown (no database yet, controller away, no permission), 78 bad configuration."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parsed = _parser(arguments).parse_args(arguments)
     from sqlalchemy.exc import SQLAlchemyError
@@ -53,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = parsed.verb(parsed)
         sys.stdout.flush()
     except ConfigError as error:
-        return _say(str(error), BAD_CONFIGURATION)
+        denied = isinstance(error.__cause__, PermissionError)
+        return _say(str(error), UNKNOWN if denied else BAD_CONFIGURATION)
+    except PermissionError as error:
+        return _say(f"{error.filename}: permission denied; run it as a user who may read this (root may)", UNKNOWN)
     except (NoDatabase, StoreError) as error:
         return _say(str(error), UNKNOWN)
     except SQLAlchemyError as error:

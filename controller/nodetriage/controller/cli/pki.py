@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from nodetriage.controller.cli.options import add_json, print_result
 
 if TYPE_CHECKING:
-    from nodetriage.controller.auth.pki import Found, Pki, PkiSettings
+    from nodetriage.controller.auth.pki import Found, Pki
+    from nodetriage.controller.auth.pki_settings import PkiSettings
 
 _ROLES = ("node", "controller", "operator", "reader")
 ENDS_SOON, ENDED = 1, 2
@@ -38,7 +39,7 @@ def add(verbs: Any) -> None:
     renew.add_argument("names", nargs="*", metavar="NAME", help="only these (node sets may be given)")
     renew.add_argument("--within", type=_days, default=30, metavar="N", help="those that end within N days (30)")
     renew.set_defaults(act=_renew)
-    text = "list the certificates; exit status 1 if one ends soon, 2 if one has ended"
+    text = "list the certificates; exit status 1 if one ends soon, 2 if one has ended, 3 if there are none"
     show = actions.add_parser("show", help=text, description=text)
     show.add_argument("files", nargs="*", type=Path, metavar="FILE", help="these instead of the folder's")
     show.add_argument("--within", type=_days, default=14, metavar="N", help="what counts as soon, in days (14)")
@@ -130,13 +131,15 @@ def _renew(arguments: argparse.Namespace, _: "PkiSettings", pki: "Pki") -> int:
 def _show(arguments: argparse.Namespace, _: "PkiSettings", pki: "Pki") -> int:
     from nodetriage.controller.auth.pki import look
     from nodetriage.controller.cli import render
+    from nodetriage.controller.store.database import NoDatabase
 
     found = [look(file) for file in arguments.files] or pki.issued()
+    if not found:
+        raise NoDatabase(f"{pki.folder}: no certificates: expected ca.crt here; `nodetriagectl pki init` makes one")
     now = _now()
-    shown = render.certificate_table(found, now) if found else f"{pki.folder}: no certificates"
-    print_result(arguments, [_json(one, now) for one in found], shown)
-    ends = min((one.holder.ends for one in found), default=None)
-    if ends is None or ends > now + datetime.timedelta(days=arguments.within):
+    print_result(arguments, [_json(one, now) for one in found], render.certificate_table(found, now))
+    ends = min(one.holder.ends for one in found)
+    if ends > now + datetime.timedelta(days=arguments.within):
         return 0
     return ENDED if ends <= now else ENDS_SOON
 

@@ -8,6 +8,7 @@ from nodetriage.controller.cli.options import add_options, connection, print_res
 from nodetriage.service import moment
 
 if TYPE_CHECKING:
+    from nodetriage.checks.model import Severity
     from nodetriage.controller.settings.rules import Policy
 
 
@@ -15,7 +16,9 @@ def add(verbs: Any) -> None:
     text = "what the policy says of a fault, and whether a policy file is sound"
     policy = verbs.add_parser("policy", help=text, description=text)
     policy.add_argument("what", choices=("explain", "check"))
-    policy.add_argument("subject", metavar="FAULT|FILE", help="explain: a fault code; check: a policy.toml")
+    policy.add_argument(
+        "subject", metavar="FAULT|FILE", help="explain: a fault code, or an Xid as 79; check: a policy.toml"
+    )
     policy.add_argument("--partition", action="append", default=[], help="of the node (may be repeated)")
     policy.add_argument("--profile", default="", help="of the node's expected hardware")
     policy.add_argument(
@@ -58,11 +61,29 @@ def _explain(arguments: argparse.Namespace) -> int:
     partitions, profile = tuple(arguments.partition), arguments.profile
     if arguments.node:
         partitions, profile = _node(arguments)
-    severity = Severity[arguments.severity.upper()] if arguments.severity else None
-    found = explain.explain(_in_force(arguments), arguments.subject, severity, partitions, profile)
+    fault, severity = _subject(arguments.subject)
+    if arguments.severity:
+        severity = Severity[arguments.severity.upper()]
+    found = explain.explain(_in_force(arguments), fault, severity, partitions, profile)
     whole = {"fault": found.fault, "action": found.action, "steps": list(found.steps)}
     print_result(arguments, whole, *found.steps, f"so: {found.action}")
     return 0
+
+
+def _subject(word: str) -> tuple[str, "Severity | None"]:
+    """The fault that a code, or the number of an Xid or SXid, stands for, and its severity where the number has one."""
+    from nodetriage.checks.model import Severity
+    from nodetriage.checks.readers import nvidia_log
+
+    if (number := nvidia_log.code_of(word)) is None:
+        return word, None
+    kind, code = number
+    if kind == "xid":
+        xid = nvidia_log.explain(code)
+        return xid.fault, xid.severity
+    switch = nvidia_log.explain_switch(code)
+    severity = switch.severity if switch else Severity.WARNING
+    return "nvswitch_fatal" if severity is Severity.CRITICAL else "nvswitch_error", severity
 
 
 def _in_force(arguments: argparse.Namespace) -> "Policy":

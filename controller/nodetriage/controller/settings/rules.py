@@ -117,8 +117,13 @@ class Policy:
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.severity) - set(_by_severity())):
             raise ValueError(f"severity: unknown {', '.join(unknown)}; known: {', '.join(_by_severity())}")
-        if unknown := sorted({r.fault for r in self.rule if r.fault} - {*faults(), *self.shadow.trusted}):
-            raise ValueError(f"rule: no such fault: {', '.join(unknown)} (nodetriage explain lists them)")
+        known = {"", *faults(), *self.shadow.trusted}
+        for number, rule in enumerate(self.rule, 1):
+            if rule.fault not in known:
+                raise ValueError(
+                    f"rule {number}: fault = {rule.fault!r}: expected a fault code; `nodetriage explain` "
+                    "lists them, and [shadow] trusted adds those of a site's own checks"
+                )
 
     def rule_for(self, fault: str, severity: Severity, partitions: Iterable[str], profile: str) -> Rule:
         """The rule that decides; where none matches, the one for the severity."""

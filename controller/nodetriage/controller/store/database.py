@@ -1,5 +1,6 @@
 """Opens the database: SQLite in one file by default, PostgreSQL by URL."""
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.store import schema
+from nodetriage.service.private import NotPrivate, read_private
 
 
 class NoDatabase(Exception):
@@ -28,6 +30,35 @@ def sqlite_url(state_dir: Path) -> str:
     return f"sqlite:///{state_dir.absolute() / 'history.sqlite'}"
 
 
+def has_password(url: str) -> bool:
+    """Whether a database URL names a password; False for what is no URL."""
+    try:
+        return make_url(url).password is not None
+    except (ArgumentError, ValueError):
+        return False
+
+
+def with_password(url: str, file: Path) -> str:
+    """The URL with the file's only line as password. Raises ConfigError."""
+    try:
+        password = read_private(file).decode().rstrip("\r\n")
+        return make_url(url).set(password=password).render_as_string(hide_password=False)
+    except OSError as error:
+        raise ConfigError(f"controller.database_password_file: {file}: {error.strerror}") from error
+    except NotPrivate as error:
+        raise ConfigError(f"controller.database_password_file: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"database: expected postgresql://HOST/NAME, and a password in UTF-8 in {file}") from error
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown: `***` in place of a password. What is no URL comes back as it is."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except (ArgumentError, ValueError):
+        return re.sub(r"://[^@/]*@", "://***@", url)
+
+
 def open_database(url: str, *, read_only: bool = False) -> Engine:
     """An engine for `url`. Connects to nothing yet, except that a SQLite file opened to read must be there.
 
@@ -35,8 +66,10 @@ def open_database(url: str, *, read_only: bool = False) -> Engine:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise ConfigError(f"database: expected sqlite:///FILE or postgresql://HOST/NAME, got {url!r}") from error
+    except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
+        raise ConfigError(
+            f"database: expected sqlite:///FILE or postgresql://HOST/NAME, got {without_password(url)!r}"
+        ) from error
     kind = parsed.get_backend_name()
     if kind == "sqlite" and parsed.database not in (None, "", ":memory:"):
         return _open_sqlite(parsed, read_only)
