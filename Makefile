@@ -15,7 +15,7 @@ test: setup ## lint, types, layers, generated stubs, tests (ARGS="-k word" for s
 	.venv/bin/lint-imports
 	scripts/proto.sh --check
 	scripts/test.sh $(ARGS)
-package: setup ## .deb, .rpm, wheel and sdist into dist/ (ARGS="--revision 2 nodetriage")
+package: setup ## .deb and .rpm of all three packages, wheel and sdist into dist/ (ARGS="--revision 2 nodetriage")
 	packaging/build.sh $(ARGS)
 format: setup ## format the code, mend what ruff can mend
 	.venv/bin/ruff check --fix-only . && .venv/bin/ruff format .
@@ -25,5 +25,5 @@ proto: setup ## regenerate the stubs of health.proto
 	scripts/proto.sh
 lock: setup ## bring requirements.lock up to pyproject.toml (ARGS=--upgrade for newer versions)
 	scripts/lock.sh $(ARGS)
-setup:
+setup: ## install everything that requirements.lock names into .venv
 	@scripts/setup.sh

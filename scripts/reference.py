@@ -191,13 +191,13 @@ def told(*command: str) -> str:
 
 
 def first_page() -> str:
-    """README.md with its transcript as it comes out now."""
-    shown = re.compile(r"^    \$ (nodetriage check --root \S+)\n(?:    .*\n|\n(?=    ))*", re.MULTILINE)
+    """README.md with its transcript as the command prints it now."""
+    shown = re.compile(r"^    \$ \.venv/bin/(nodetriage check .*)\n(?:    .*\n|\n(?=    ))*", re.MULTILINE)
 
     def again(match: re.Match[str]) -> str:
         argv = [str(BIN / "nodetriage"), *match[1].split()[1:]]
         printed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, env={}).stdout.rstrip()
-        lines = (f"    {line}".rstrip() for line in [f"$ {match[1]}", *printed.splitlines()])
+        lines = (f"    {line}".rstrip() for line in [f"$ .venv/bin/{match[1]}", *printed.splitlines()])
         return "\n".join(lines) + "\n"
 
     return shown.sub(again, (ROOT / "README.md").read_text())
