@@ -65,6 +65,7 @@ def test_each_figure_is_what_the_controller_knows() -> None:
         "nodetriage_agents_connected": 7,
         "nodetriage_agents_silent": 2,
         "nodetriage_peers_refused_total": 5,
+        "nodetriage_policy_invariants_broken_total": 0,
         "nodetriage_nodes state=Healthy": 2,
         "nodetriage_nodes state=Lemon": 0,
         "nodetriage_drains_queued": 0,

@@ -12,7 +12,8 @@ import reconciler_once
 from slurm_cluster import SlurmCluster
 from sqlalchemy import Engine, Select, select
 
-from nodetriage.controller.settings.rules import Policy, load_policy
+from nodetriage.controller.settings.policy_file import load_policy
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema
 from nodetriage.v1 import health_pb2 as pb
 

@@ -13,7 +13,8 @@ from sqlalchemy import func, select
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.policy.state import Tick
 from nodetriage.controller.scheduler import NodeView
-from nodetriage.controller.settings.rules import Policy, load_policy
+from nodetriage.controller.settings.policy_file import load_policy
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.slurm.client import Slurm
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.database import open_database

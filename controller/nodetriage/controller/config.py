@@ -12,7 +12,8 @@ from nodetriage.controller.auth.pki_settings import PkiSettings
 from nodetriage.controller.metrics_settings import MetricsSettings
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
-from nodetriage.controller.settings.rules import Policy, load_policy, shipped_policy
+from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.slurm import topology
 from nodetriage.controller.store.database import has_password, sqlite_url, with_password
 

@@ -161,6 +161,7 @@ class Daemon:
             connected=len(self._server.connected()),
             silent=sum(1 for _ in self._freshness.silent(monotonic(), self._silent_after_s)),
             refused=self._server.gate.refusals.total,
+            broken_invariants=self._brain.broken_invariants,
             state=self._brain.state,
             actions=await self._store.read(lambda c: metrics.count_actions(c, time.time_ns() // 1000)),
         )

@@ -41,6 +41,7 @@ class Facts:
     connected: int
     silent: int
     refused: int  # peers that were sent away, since the start
+    broken_invariants: int = 0  # of the policy, since the start
     state: FleetState = field(default_factory=FleetState)
     actions: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
@@ -100,6 +101,8 @@ def families(facts: Facts) -> Iterator[Metric]:
     yield GaugeMetricFamily("nodetriage_agents_connected", "Agents that have a stream now", facts.connected)
     yield GaugeMetricFamily("nodetriage_agents_silent", "Agents that were heard once and no longer", facts.silent)
     yield CounterMetricFamily("nodetriage_peers_refused", "Peers sent away since the start", facts.refused)
+    text = "Invariants of the policy that a step broke since the start: report them"
+    yield CounterMetricFamily("nodetriage_policy_invariants_broken", text, facts.broken_invariants)
     states = Tally({str(name): 0 for name in NodeState})
     states.update(str(node.state) for node in state.nodes.values())
     yield _labelled("nodetriage_nodes", "Nodes by their state", "state", states)

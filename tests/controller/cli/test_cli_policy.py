@@ -11,7 +11,8 @@ from nodetriage.controller.cli.main import main
 from nodetriage.controller.engine import inputs
 from nodetriage.controller.policy.replay import ReplayInput
 from nodetriage.controller.policy.state import Action, ActionKind, FleetState, NodeEvent, Step
-from nodetriage.controller.settings.rules import Policy, load_policy, shipped_policy
+from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import state_store
 from nodetriage.controller.store.database import create_tables, open_database
 

@@ -4,11 +4,12 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_slurm import FakeSlurm
 from sqlalchemy import select
 
@@ -313,3 +314,18 @@ async def test_the_state_is_settled_only_when_it_has_what_is_on_disk(tmp_path: P
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await store.close()
+
+
+async def test_a_broken_invariant_is_logged_and_counted_and_the_loop_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path, FakeSlurm("n1")) as controller:
+        await controller.tell("n1", severity="WARNING")
+        await until(lambda: "n1" in controller.reconciler.state.nodes)
+        assert controller.reconciler.broken_invariants == 0
+        broken = replace(controller.reconciler.state, showing={})  # as a fault of the policy would leave it
+        controller.reconciler._state = broken
+        await until(lambda: controller.reconciler.broken_invariants > 0)
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "done")
+    assert "invariant broken" in capsys.readouterr().out

@@ -35,13 +35,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from checked import Steps
 from fake_slurm import FakeSlurm
 from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import replace_from
 from nodetriage.controller.engine import actions
-from nodetriage.controller.policy import drain_limits, liveness, transition
+from nodetriage.controller.policy import drain_limits, liveness
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.state import (
     ActionDone,
@@ -81,6 +82,7 @@ class Scenario:
         schema.metadata.create_all(self.engine)
         self.state = self._load()
         self.out: list[str] = []
+        self.steps = Steps()
 
     def run(self, text: str) -> str:
         """The same transcript with what came of it in place of what was expected."""
@@ -102,7 +104,7 @@ class Scenario:
 
     def take(self, event: Event) -> None:
         before = self.state
-        step = transition.step(before, event, self.now, self.policy)
+        step = self.steps.step(before, event, self.now, self.policy)
         with self.engine.begin() as connection:
             if isinstance(event, ActionDone):
                 state_store.finish(connection, event, self.now)

@@ -8,11 +8,11 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from checked import Steps
 from fake_slurm import FakeSlurm
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.engine import actions
-from nodetriage.controller.policy import transition
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.state import (
@@ -55,6 +55,7 @@ class Month:
         self._open: dict[str, tuple[str, Severity, str]] = {}
         self._events = 0
         self._jobs = 0
+        self._steps = Steps()
 
     @property
     def history(self) -> History:
@@ -75,7 +76,7 @@ class Month:
             self._take(Tick())
 
     def _take(self, event: Event) -> None:
-        step = transition.step(self.state, event, self.now, self.rules)
+        step = self._steps.step(self.state, event, self.now, self.rules)
         if step.state is not self.state or step.actions or not isinstance(event, Tick):
             self.entries.append(ReplayInput(self.now, (event,)))
         self.state = step.state

@@ -12,12 +12,13 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+from checked import Steps
 from soak_judge import FLAPPING, OWN_HIGH, OWN_LOW, Figures, Judge
 from soak_parts import DAY, WatchfulSlurm, recorded_faults
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.engine import actions, inputs
-from nodetriage.controller.policy import common_mode, transition
+from nodetriage.controller.policy import common_mode
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.reason import parse_reason
 from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
@@ -61,6 +62,7 @@ class Soak:
         self._plan: list[tuple[float, int, Callable[[], None]]] = []
         self._order, self._seq = count(), count(1)
         self._todo: list[Action] = []
+        self._steps = Steps(whole_every=1000)
 
     @property
     def now(self) -> datetime:
@@ -225,7 +227,7 @@ class Soak:
 
     def _take(self, event: Event) -> None:
         before = self.state
-        step = transition.step(before, event, self.now, RULES)
+        step = self._steps.step(before, event, self.now, RULES)
         if isinstance(event, SchedulerSeen):
             change = self._view.change(event)
             self._view = self._view.after(change)

@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from checked import Steps
 from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.engine.poller import merged
-from nodetriage.controller.policy import liveness, transition
+from nodetriage.controller.policy import liveness
 from nodetriage.controller.policy.state import (
     ActionKind,
     ContactChanged,
@@ -39,6 +40,7 @@ class Fleet:
     def __init__(self, rules: Policy, size: int) -> None:
         self.rules, self.now, self.state, self.events = rules, NOW, FleetState(), 0
         self.names = [f"n{i}" for i in range(size)]
+        self.steps = Steps()
         self.views = {n: NodeView(n, "idle") for n in self.names}
         for name in self.names:
             self.tell(name, "", EventKind.STARTED)
@@ -46,7 +48,7 @@ class Fleet:
 
     def take(self, event: Event, after_s: float = 0) -> Step:
         self.now += timedelta(seconds=after_s)
-        step = transition.step(self.state, event, self.now, self.rules)
+        step = self.steps.step(self.state, event, self.now, self.rules)
         self.state = step.state
         return step
 

@@ -47,6 +47,7 @@ def test_the_same_policy_over_a_month_comes_to_exactly_the_actions_taken(month: 
 
     assert outcome.actions == month.decided
     assert outcome.state == month.state
+    assert outcome.broken == []
     assert replay.run(month.history, RULES).actions == month.decided
     counts = outcome.counts()
     assert counts["drains"] > 30
@@ -58,7 +59,9 @@ def test_the_same_policy_over_a_month_comes_to_exactly_the_actions_taken(month: 
 def test_a_stricter_brake_drains_less_and_holds_more(week: Month) -> None:
     then = replay.run(week.history).counts()
     strict = replace(RULES, drain_limits=DrainLimits(max_drains_per_hour=1, max_nodes=1, repair_max_nodes=0))
-    other = replay.run(week.history, strict).counts()
+    stricter = replay.run(week.history, strict)
+    other = stricter.counts()
+    assert stricter.broken == []
 
     assert other["drains"] < then["drains"]
     assert other["held_node_hours"] > then["held_node_hours"]
@@ -70,6 +73,7 @@ def test_a_policy_that_only_observes_does_nothing_and_says_what_it_would(week: M
 
     assert [other.counts()[n] for n in ("drains", "requeues", "undrains", "drained_node_hours")] == [0, 0, 0, 0]
     assert other.counts()["shadow"] > 10
+    assert other.broken == []
 
 
 def test_a_policy_that_records_only_low_faults_keeps_their_nodes_at_work(week: Month) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import checked
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,6 @@ from sqlalchemy import Engine
 from nodetriage.checks.model import Severity
 from nodetriage.controller.cli.main import main
 from nodetriage.controller.engine.inputs import events_after
-from nodetriage.controller.policy import transition
 from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
@@ -143,7 +143,7 @@ class ReplayInput:
         self.take(told, known)
 
     def take(self, event: Event, at: datetime) -> None:
-        before, step = self.state, transition.step(self.state, event, at, Policy())
+        before, step = self.state, checked.step(self.state, event, at, Policy())
         with self.engine.begin() as connection:
             if isinstance(event, ActionDone):
                 state_store.finish(connection, event, at)

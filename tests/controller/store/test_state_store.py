@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import checked
 import pytest
 from sqlalchemy import Engine, select
 
@@ -43,7 +44,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def take(engine: Engine, state: FleetState, event: Event, at: datetime = NOW) -> FleetState:
-    step = transition.step(state, event, at, Policy())
+    step = checked.step(state, event, at, Policy())
     with engine.begin() as connection:
         if isinstance(event, ActionDone):
             state_store.finish(connection, event, at)
@@ -105,7 +106,7 @@ def test_transitions_incidents_and_jobs_are_kept_as_history(engine: Engine) -> N
 
 
 def test_a_step_that_is_not_committed_left_nothing(engine: Engine) -> None:
-    step = transition.step(FleetState(), CRITICAL, NOW, Policy())
+    step = checked.step(FleetState(), CRITICAL, NOW, Policy())
     with engine.connect() as connection:
         state_store.save(connection, FleetState(), step, NOW)
         connection.rollback()
@@ -138,7 +139,7 @@ def test_an_action_that_failed_waits_and_keeps_what_was_said(engine: Engine) -> 
 
 
 def test_deciding_the_same_deed_again_does_not_do_it_again(engine: Engine) -> None:
-    step = transition.step(FleetState(), CRITICAL, NOW, Policy())
+    step = checked.step(FleetState(), CRITICAL, NOW, Policy())
     take(engine, FleetState(), CRITICAL)
     done = due(engine)[0].action
     with engine.begin() as connection:

@@ -42,7 +42,7 @@ def add(verbs: Any) -> None:
 
 
 def _policy(arguments: argparse.Namespace) -> int:
-    from nodetriage.controller.settings.rules import load_policy
+    from nodetriage.controller.settings.policy_file import load_policy
 
     if arguments.what == "explain":
         return _explain(arguments)
@@ -89,7 +89,7 @@ def _subject(word: str) -> tuple[str, "Severity | None"]:
 def _in_force(arguments: argparse.Namespace) -> "Policy":
     """The file that is named, else the controller's, else the shipped one. Raises ConfigError."""
     from nodetriage.controller import config
-    from nodetriage.controller.settings.rules import load_policy, shipped_policy
+    from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
 
     if arguments.policy:
         return load_policy(arguments.policy)
@@ -126,7 +126,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import render
     from nodetriage.controller.engine import inputs
     from nodetriage.controller.policy import replay
-    from nodetriage.controller.settings.rules import load_policy
+    from nodetriage.controller.settings.policy_file import load_policy
     from nodetriage.controller.store.database import NoDatabase
 
     policy, since = load_policy(arguments.policy), arguments.since

@@ -18,6 +18,7 @@ from nodetriage.controller.engine import inputs
 from nodetriage.controller.engine.executor import RETRY_FIRST_S, Executor
 from nodetriage.controller.engine.poller import Places, Poller
 from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.invariants import check_invariants, check_step
 from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.state import (
     Action,
@@ -27,6 +28,7 @@ from nodetriage.controller.policy.state import (
     FleetState,
     NodeEvent,
     OperatorCommand,
+    SchedulerSeen,
     Step,
     Tick,
     Transition,
@@ -43,6 +45,7 @@ log = structlog.get_logger("brain")
 
 EVENTS_AT_ONCE = 500
 SCHEDULER_ASKED_WITHIN_S = 10.0  # about silent nodes; then they are silent without its word
+MOST_BROKEN_LOGGED = 10  # of one step
 SNAPSHOT_EVERY = timedelta(days=1)
 NOTHING_SHARED: Places = {}
 
@@ -91,6 +94,7 @@ class Reconciler:
         self._settled.set()
         self._recorder = inputs.Recorder()
         self._snapshot_at: datetime | None = None
+        self.broken_invariants = 0  # since the start
         self._looker = Poller(self, scheduler, tick_s, scan_s, places)
         self._performer = Executor(self, scheduler, tick_s, self._looker.wake, self._looker.first_look)
 
@@ -262,11 +266,22 @@ class Reconciler:
             except Exception:  # the loop's boundary: one event must not stop what protects the fleet
                 log.exception("event not weighed, going on without it", happened=repr(event)[:500])
                 step = Step(replace(state, cursor=event.id) if isinstance(event, NodeEvent) else state)
+            else:
+                self._check(state, event, step, now)
             state = step.state
             asked += step.actions
             moved += step.transitions
             notices += step.notices
         return Step(state, tuple(asked), tuple(moved), tuple(notices), step.reply)
+
+    def _check(self, before: FleetState, event: Event, step: Step, now: datetime) -> None:
+        """A broken invariant is a fault of the policy: it is logged and counted, and the fleet stays protected."""
+        broken = check_step(before, event, step, now, self._rules)
+        if isinstance(event, SchedulerSeen):  # once a minute, for it costs as much as the fleet is large
+            broken += check_invariants(step.state)
+        self.broken_invariants += len(broken)
+        for text in broken[:MOST_BROKEN_LOGGED]:
+            log.error("invariant broken", invariant=text, happened=repr(event)[:500])
 
     def _log(self, step: Step) -> None:
         for t in step.transitions:

@@ -14,7 +14,7 @@ from nodetriage.controller.policy.state import (
     NodeFacts,
     NodeState,
 )
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 
 
 class Then(enum.Enum):
@@ -41,6 +41,8 @@ def recheck(state: FleetState, action: Action, now: datetime, policy: Policy) ->
         return Rechecked(Then.CANCEL, "its incident is over")
     if node.maintenance is not None:
         return Rechecked(Then.CANCEL, f"{action.node} is in maintenance")
+    if action.kind is not ActionKind.UNDRAIN and policy.mode is not Mode.ENFORCE:
+        return Rechecked(Then.CANCEL, f"the mode is {policy.mode}")
     if action.kind is ActionKind.DRAIN:
         return _drain(state, node, node.drain, now, policy)
     if action.kind is ActionKind.UNDRAIN:

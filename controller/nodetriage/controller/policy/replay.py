@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy import transition as reconciler
+from nodetriage.controller.policy.invariants import check_invariants, check_step
 from nodetriage.controller.policy.notices import Notice, NoticeKind
 from nodetriage.controller.policy.reason import parse_reason, reason_text
 from nodetriage.controller.policy.state import (
@@ -69,6 +70,7 @@ class Outcome:
 
     actions: list[Decided] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)  # invariants
     held: int = 0  # drains that had to wait
     held_h: float = 0.0
     dropped: int = 0  # whose fault was gone while they waited
@@ -137,6 +139,7 @@ class _Replay:
                 if waiting.drain is not None and waiting.drain.status is DrainStatus.WANTED:
                     self._count_held(waiting.drain.wanted_at, now)
         self.outcome.state = self.state
+        self.outcome.broken += check_invariants(self.state)
         return self.outcome
 
     def _take_event(self, event: Event, at: datetime) -> None:
@@ -157,6 +160,7 @@ class _Replay:
         before = self.state
         step = reconciler.step(before, event, at, self.policy)
         self.state = step.state
+        self.outcome.broken += check_step(before, event, step, at, self.policy)
         self._count(before, step, event, at)
 
     def _count(self, before: FleetState, step: Step, event: Event, at: datetime) -> None:

@@ -41,7 +41,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 
 
 def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step:
@@ -149,7 +149,7 @@ def _drained(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDo
     work.put(node)
     if theirs:
         work.ask_brake = True
-    if drain.requeue:
+    if drain.requeue and policy.mode is Mode.ENFORCE:
         requeues.decide(work, node, drain, done.jobs, policy)
     if drain.requeue or not done.jobs:
         recovery.empty(work, node, "already drained by another" if theirs else f"drained for {drain.fault}")

@@ -1,16 +1,13 @@
-"""policy.toml as values: which fault costs what. Pure, but for `load_policy`, which reads the file."""
+"""policy.toml as values: which fault costs what. policy_file.py reads it."""
 
 import enum
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
 from typing import Literal
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import Fault, faults
-from nodetriage.checks.model.settings import ConfigError, load_toml, replace_from
 from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
 
 
@@ -167,23 +164,9 @@ class Policy:
         return "" if fault in self.shadow.trusted else _not_trusted(faults().get(fault))
 
 
-def shipped_policy() -> Policy:
-    """The policy that comes with the package."""
-    with resources.as_file(resources.files("nodetriage.controller.settings") / "policy.toml") as path:
-        return load_policy(path)
-
-
-def load_policy(path: Path) -> Policy:
-    """Raises ConfigError: one line, with the file, the key and what was expected."""
-    policy = replace_from(Policy, Policy(), load_toml(path), str(path))
-    assert isinstance(policy, Policy)
-    return policy
-
-
 __all__ = [
     "BreakerLimits",
     "CommonMode",
-    "ConfigError",
     "DrainLimits",
     "Lemons",
     "Mode",
@@ -192,6 +175,4 @@ __all__ = [
     "Response",
     "Rule",
     "Shadow",
-    "load_policy",
-    "shipped_policy",
 ]
