@@ -95,10 +95,6 @@ def settings_page() -> str:
     return "".join(parts)
 
 
-def schedule(check: Any) -> str:
-    return ", ".join(f"`{name} = {as_toml(getattr(check, name))}`" for name in agent.COMMON_KEYS if name != "enabled")
-
-
 def tables(cls: Any, prefix: str = "", level: str = "###") -> Iterator[str]:
     """A section for each field that is a table of its own."""
     for field in dataclasses.fields(cls):

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stretches import most_within
 
 from nodetriage.analysis import simulate
 from nodetriage.analysis.history import history, outages
@@ -53,7 +54,7 @@ def test_the_mean_at_once_is_the_time_out_over_the_time(rows: list[tuple[str, in
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=15), st.integers(1, 30))
 def test_the_most_within_a_stretch_is_what_trying_every_stretch_finds(starts: list[int], days: int) -> None:
-    found = outages.most_within(pl.DataFrame({"node": "a", "start_day": [float(s) for s in starts]}), days)
+    found = most_within(pl.DataFrame({"node": "a", "start_day": [float(s) for s in starts]}), days)
     assert found["most"].item() == max(sum(s <= other <= s + days for other in starts) for s in starts)
 
 

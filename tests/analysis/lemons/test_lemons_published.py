@@ -14,9 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
+from stretches import most_within
 
 from nodetriage.analysis import tables
-from nodetriage.analysis.history import attribution, history, outages
+from nodetriage.analysis.history import attribution, history
 from nodetriage.analysis.lemons import detector, signals
 from nodetriage.analysis.tables import EVENTS, JOBS, OUTAGES, TIME
 
@@ -48,7 +49,7 @@ def flagged_ever(starts: pl.DataFrame, idle: int, settings: detector.Lemons | No
 def repeaters(starts: pl.DataFrame, least: int) -> set[str]:
     """Those with at least so many starts within some 28 days."""
     days = starts.select("node", (pl.col("at").dt.epoch("us") / 86_400e6).alias("start_day"))
-    return set(outages.most_within(days, 28.0).filter(pl.col("most") >= least)["node"])
+    return set(most_within(days, 28.0).filter(pl.col("most") >= least)["node"])
 
 
 def test_the_eleven_nodes_of_infinitehbd_with_five_faults_in_28_days_are_flagged() -> None:

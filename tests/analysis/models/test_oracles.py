@@ -55,6 +55,11 @@ NOT_COMPUTED = {
 }
 
 
+def rf_per_1000_node_days(nodes: float, mttf_h: float) -> float:
+    """The rate that a job's MTTF implies: 24,000 / (N rf) is its own inverse."""
+    return mttf.theory_h(nodes, mttf_h)
+
+
 def inputs_of(text: str) -> dict[str, float]:
     """`nodes=128;w_min=5;dt=opt` as numbers; words are left out, rates come per 1000 node-days."""
     found = {}
@@ -128,7 +133,7 @@ BY_QUANTITY: dict[str, Callable[[dict[str, float]], Any]] = {
     "mttf_theory_h": theory_h,
     "mttf_theory_d": lambda i: theory_h(i) / 24,
     "mttf_theory_min": lambda i: theory_h(i) * 60,
-    "rf_from_job_mttf_per_1000nd": lambda i: mttf.implied_rf_per_1000_node_days(i["nodes"], i["mttf_h"]),
+    "rf_from_job_mttf_per_1000nd": lambda i: rf_per_1000_node_days(i["nodes"], i["mttf_h"]),
     "mtbf_h": lambda i: poisson.mean_time("", int(i["failures"]), i["days"] * 24, "h").value,
     "mtbf_min": lambda i: poisson.mean_time("", int(i["failures"]), i["days"] * 24, "h").value * 60,
     "failures_per_day": lambda i: poisson.rate("", int(i["failures"]), i["days"], "per day").value,
@@ -205,10 +210,10 @@ def young_against_daly_points() -> float:
 
 # By id, where the inputs are words.
 BY_ID: dict[str, Callable[[dict[str, float]], Any]] = {
-    "T13": lambda i: mttf.implied_rf_per_1000_node_days(1, 7.9) / mttf.implied_rf_per_1000_node_days(1, 47.7 * 24),
+    "T13": lambda i: rf_per_1000_node_days(1, 7.9) / rf_per_1000_node_days(1, 47.7 * 24),
     "T15": lambda i: observed_rf(i["failures"], i["days"] * i["nodes"]).value,
     "T20": lambda i: mttf.expected_failures(mttf.nodes_for(100_000), mttf.PUBLISHED["target"][0], 24),
-    "T21": lambda i: mttf.implied_rf_per_1000_node_days(i["nodes"], i["mtbf_d"] * 24),
+    "T21": lambda i: rf_per_1000_node_days(i["nodes"], i["mtbf_d"] * 24),
     "T22": lambda i: mttf.theory_h(2048, 6.5) / mttf.theory_h(1024, 6.5),
     "E01": lambda i: three_jobs().job_mttf.value,
     "E02": lambda i: three_jobs().node_mttf.value,

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from stretches import most_within
 
 from nodetriage.analysis.history import outages
 from nodetriage.analysis.models import burst, poisson
@@ -53,7 +54,7 @@ def infinitehbd() -> pl.DataFrame:
 
 
 def repeaters(faults: pl.DataFrame, least: int) -> int:
-    return outages.most_within(faults.select("node", "start_day"), 28.0).filter(pl.col("most") >= least).height
+    return most_within(faults.select("node", "start_day"), 28.0).filter(pl.col("most") >= least).height
 
 
 def rate(faults: pl.DataFrame) -> float:

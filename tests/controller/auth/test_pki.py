@@ -19,7 +19,6 @@ from nodetriage.controller.auth.certificate import (
     BadCertificate,
     Role,
     holder,
-    is_issued_by,
     load_certificate,
     load_pair,
 )
@@ -46,7 +45,7 @@ def test_a_certificate_says_what_it_is_for(pki: Pki, role: Role) -> None:
     made = issue(pki, role, "rack1.n7")
     found = holder(made)
     assert (found.role, found.name, found.ends) == (role, "rack1.n7", NOW + 90 * DAY)
-    assert is_issued_by(made, load_certificate((pki.folder / "ca.crt").read_bytes()))
+    made.verify_directly_issued_by(load_certificate((pki.folder / "ca.crt").read_bytes()))
 
 
 def test_a_controllers_certificate_has_its_addresses(pki: Pki) -> None:

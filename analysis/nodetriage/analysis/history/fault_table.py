@@ -1,21 +1,11 @@
 """What faults are evidence of, as columns: categories and sets of domains, for tables of events."""
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from nodetriage.checks.model.faults import Domain, faults
 from nodetriage.checks.model.taxonomy import taxonomy
 
 DOMAINS: tuple[Domain, ...] = ("user", "system", "hardware")
-
-# The domains that a job's state in Slurm leaves possible, before any event is read.
-STATE_DOMAINS: Mapping[str, tuple[Domain, ...]] = {
-    "OUT_OF_MEMORY": ("user",),
-    "TIMEOUT": ("user",),
-    "NODE_FAIL": ("system", "hardware"),
-    "BOOT_FAIL": ("system", "hardware"),
-}
 
 
 def table_of(events: pl.DataFrame) -> pl.DataFrame:

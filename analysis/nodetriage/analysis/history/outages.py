@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from nodetriage.analysis.history.exposure import Window
-from nodetriage.analysis.models.burst import Floats
 
 
 def of_records(records: pl.DataFrame, window: Window) -> pl.DataFrame:
@@ -76,19 +75,6 @@ def availability(outages: pl.DataFrame, nodes: int, since_day: float, until_day:
     fresh = pl.col("end_day") - pl.max_horizontal("start_day", seen)
     down = inside.select(fresh.clip(lower_bound=0).sum()).item()
     return 1 - float(down) / (nodes * (until_day - since_day))
-
-
-def most_within(starts: pl.DataFrame, days: float) -> pl.DataFrame:
-    """The most starts of each node in any stretch of `days` days. `starts` is node, start_day; gives node, most."""
-    rows = [
-        (str(key[0]), _most(np.sort(group["start_day"].to_numpy()), days)) for key, group in starts.group_by("node")
-    ]
-    return pl.DataFrame(rows, schema={"node": pl.String, "most": pl.Int64}, orient="row").sort("node")
-
-
-def _most(sorted_days: Floats, days: float) -> int:
-    after = np.searchsorted(sorted_days, sorted_days + days, side="right")
-    return int((after - np.arange(sorted_days.size)).max(initial=0))
 
 
 def _clipped(outages: pl.DataFrame, since_day: float, until_day: float) -> pl.DataFrame:

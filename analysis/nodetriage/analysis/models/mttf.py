@@ -18,12 +18,6 @@ def theory_h(nodes: float, rf_per_1000_node_days: float) -> float:
     return HOURS * 1000 / (nodes * rf_per_1000_node_days)
 
 
-def implied_rf_per_1000_node_days(nodes: float, mttf_h: float) -> float:
-    """The rate that a job-level MTTF implies, the inverse of `theory_h`. Raises OutOfDomain."""
-    positive(nodes=nodes, mttf_h=mttf_h)
-    return HOURS * 1000 / (nodes * mttf_h)
-
-
 def expected_failures(nodes: float, rf_per_1000_node_days: float, hours: float) -> float:
     """Failures to expect of a job within so many hours of running. Raises OutOfDomain."""
     positive(nodes=nodes)

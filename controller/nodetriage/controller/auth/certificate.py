@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -139,15 +139,6 @@ def load_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:
     if key.public_key() != certificate.public_key():
         raise BadCertificate("the key is not the certificate's")
     return Pair(certificate, key)
-
-
-def is_issued_by(certificate: x509.Certificate, by: x509.Certificate) -> bool:
-    """Whether `by` signed it."""
-    try:
-        certificate.verify_directly_issued_by(by)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def fingerprint(certificate: x509.Certificate) -> str:

@@ -161,13 +161,6 @@ def add(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         connection.execute(schema.inputs.insert(), list(rows))
 
 
-def newest_snapshot_us(connection: Connection) -> int:
-    """When the last one was made; 0 where there is none."""
-    i = schema.inputs.c
-    query = select(i.at_us).where(i.kind == "snapshot").order_by(i.id.desc()).limit(1)
-    return connection.execute(query).scalar() or 0
-
-
 def _row(kind: str, now: datetime, value: Any) -> Mapping[str, Any]:
     return {"at_us": to_us(now), "kind": kind, "document": msgspec.json.encode(value)}
 
