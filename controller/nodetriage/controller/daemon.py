@@ -116,6 +116,7 @@ class Daemon:
             scan_s=settings.scheduler.scan_every_s,
             places=settings.load_topology(),
         )
+        self._brain.on_state = self._server.hooks.update
         orders = OperatorService(self._brain, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
         self._server.operators = OperatorService(
@@ -138,7 +139,11 @@ class Daemon:
             await self._tell_prometheus(told)
             self._notify.ready(f"listening on {self._settings.controller.listen}")
             return await self._until_stopped(
-                self._brain.run(), self._save_seen(), self._tell_silence(), self._stay_alive()
+                self._brain.run(),
+                self._save_seen(),
+                self._tell_silence(),
+                self._stay_alive(),
+                self._server.hooks.renew(),
             )
         finally:
             self._notify.stopping()

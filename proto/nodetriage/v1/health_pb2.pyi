@@ -35,6 +35,13 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTCOME_SKIPPED: _ClassVar[Outcome]
     OUTCOME_BROKEN: _ClassVar[Outcome]
     OUTCOME_HUNG: _ClassVar[Outcome]
+
+class HookMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HOOK_MODE_UNSPECIFIED: _ClassVar[HookMode]
+    HOOK_MODE_OBSERVE: _ClassVar[HookMode]
+    HOOK_MODE_RECOMMEND: _ClassVar[HookMode]
+    HOOK_MODE_ENFORCE: _ClassVar[HookMode]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_RAISED: EventKind
 EVENT_KIND_CHANGED: EventKind
@@ -55,6 +62,10 @@ OUTCOME_FINDINGS: Outcome
 OUTCOME_SKIPPED: Outcome
 OUTCOME_BROKEN: Outcome
 OUTCOME_HUNG: Outcome
+HOOK_MODE_UNSPECIFIED: HookMode
+HOOK_MODE_OBSERVE: HookMode
+HOOK_MODE_RECOMMEND: HookMode
+HOOK_MODE_ENFORCE: HookMode
 
 class AgentMessage(_message.Message):
     __slots__ = ("hello", "events", "heartbeat", "result")
@@ -69,14 +80,16 @@ class AgentMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., events: _Optional[_Union[EventBatch, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., result: _Optional[_Union[CommandResult, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "ack", "command")
+    __slots__ = ("welcome", "ack", "command", "hooks")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
+    HOOKS_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     ack: Ack
     command: Command
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ...) -> None: ...
+    hooks: HookAuthority
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., hooks: _Optional[_Union[HookAuthority, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "boot_id", "agent_version", "profile", "unacked_events")
@@ -250,6 +263,44 @@ class CommandResult(_message.Message):
     done: bool
     message: str
     def __init__(self, id: _Optional[str] = ..., done: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+
+class HookAuthority(_message.Message):
+    __slots__ = ("version", "valid_ms", "mode", "breaker_why", "shared_faults", "excluded_faults", "excluded_checks", "incident_faults", "granted", "held")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VALID_MS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    BREAKER_WHY_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FAULTS_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_FAULTS_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_CHECKS_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FAULTS_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    valid_ms: int
+    mode: HookMode
+    breaker_why: str
+    shared_faults: _containers.RepeatedScalarFieldContainer[str]
+    excluded_faults: _containers.RepeatedScalarFieldContainer[str]
+    excluded_checks: _containers.RepeatedScalarFieldContainer[str]
+    incident_faults: _containers.RepeatedScalarFieldContainer[str]
+    granted: _containers.RepeatedCompositeFieldContainer[HookFinding]
+    held: _containers.RepeatedCompositeFieldContainer[HookFinding]
+    def __init__(self, version: _Optional[int] = ..., valid_ms: _Optional[int] = ..., mode: _Optional[_Union[HookMode, str]] = ..., breaker_why: _Optional[str] = ..., shared_faults: _Optional[_Iterable[str]] = ..., excluded_faults: _Optional[_Iterable[str]] = ..., excluded_checks: _Optional[_Iterable[str]] = ..., incident_faults: _Optional[_Iterable[str]] = ..., granted: _Optional[_Iterable[_Union[HookFinding, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[HookFinding, _Mapping]]] = ...) -> None: ...
+
+class HookFinding(_message.Message):
+    __slots__ = ("check", "component", "fault", "incident", "why")
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    check: str
+    component: str
+    fault: str
+    incident: str
+    why: str
+    def __init__(self, check: _Optional[str] = ..., component: _Optional[str] = ..., fault: _Optional[str] = ..., incident: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("after_cursor", "nodes", "faults", "min_severity", "follow")

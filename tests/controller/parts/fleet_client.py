@@ -50,16 +50,30 @@ async def ended(call: Any) -> tuple[grpc.StatusCode, str]:
 
 
 class AgentStream:
-    """One Connect call. Reads end with an assertion rather than hang."""
+    """One Connect call. Reads end with an assertion rather than hang. `hooks`: each word to the node's Slurm hooks."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
+        self.hooks: list[pb.HookAuthority] = []
 
     async def send(self, *messages: pb.AgentMessage) -> None:
         for message in messages:
             await self.call.write(message)
 
     async def next(self) -> pb.ControllerMessage:
+        """The next message that is no word to the hooks: that may come between any two others."""
+        while (message := await self._read()).HasField("hooks"):
+            self.hooks.append(message.hooks)
+        return message
+
+    async def next_hooks(self) -> pb.HookAuthority:
+        """The next word to the hooks; what comes before it is dropped."""
+        while not (message := await self._read()).HasField("hooks"):
+            pass
+        self.hooks.append(message.hooks)
+        return message.hooks
+
+    async def _read(self) -> pb.ControllerMessage:
         async with asyncio.timeout(LIMIT_S):
             message = await self.call.read()
         assert message is not grpc.aio.EOF, await self.status()

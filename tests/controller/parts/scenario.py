@@ -7,6 +7,9 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     job ID NODE... [key=value...]      a job that runs there (state, batch, requeueable, restarts)
     end ID [STATE]     it ends
     raise|repeat|change|clear NODE FAULT PART [SEVERITY]     an agent's event
+    refuse NODE FAULT PART JOB         an agent's event: a hook of ours refused the job
+    hook_error NODE prolog|epilog      Slurm drains the node because a hook failed
+    hooks              print for what the nodes' hooks may refuse jobs
     boot NODE          it was rebooted: its agent starts anew
     do                 the performer does all that is due
     see                the controller reads Slurm's nodes
@@ -128,6 +131,18 @@ class Scenario:
         more = {"fault": fault, "component": component, "severity": Severity[severity.upper()]}
         check = CHECKS.get(fault.partition("_")[0], "check")
         self._say(node, KINDS[verb], check=check, place=f"mount source {source}" if source else "", **more)
+
+    def _refuse(self, verb: str, node: str, fault: str, component: str, job: str) -> None:
+        self._say(node, EventKind.REFUSED, check="prolog", fault=fault, component=component, job=job)
+
+    def _hook_error(self, verb: str, node: str, hook: str) -> None:
+        self.slurm.set_drain(node, f"{hook.capitalize()} error", "root")
+
+    def _hooks(self, verb: str) -> None:
+        for name, facts in sorted(self.state.hooks.items()):
+            words = [f"{f.fault} on {f.component}: granted" for f in facts.granted]
+            words += [f"{f.fault} on {f.component}: held, {f.why}" for f in facts.held]
+            self.out.append(f"{name}: {'; '.join(words) or 'nothing now'}")
 
     def _boot(self, verb: str, node: str) -> None:
         self.boots[node] = self.boots.get(node, 0) + 1

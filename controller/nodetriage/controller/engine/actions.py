@@ -4,7 +4,7 @@ Because it looks first, an action that was begun and not heard of again is simpl
 that is found, and nothing is done twice.
 """
 
-from nodetriage.controller.policy.reason import is_schedulers_own, parse_reason, reason_text
+from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, parse_reason, reason_text
 from nodetriage.controller.policy.state import Action, ActionDone, ActionKind, ActionOutcome
 from nodetriage.controller.scheduler import JobView, NodeView, Scheduler, SchedulerRefused, SchedulerUnavailable
 from nodetriage.service.crashpoint import passing
@@ -29,7 +29,8 @@ async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
 
 async def _drain(action: Action, scheduler: Scheduler) -> ActionDone:
     view = await scheduler.node(action.node)
-    if not _taken(view):
+    # A drain with a job is one for which our own hook refused that job: Slurm's word for it is to become ours.
+    if not _taken(view) or (action.job and is_hook_error(view.reason)):
         await scheduler.drain([action.node], reason_text(action.fault, action.component, action.incident))
         passing("action.after_drain")
         view = await scheduler.node(action.node)

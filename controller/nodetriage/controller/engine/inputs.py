@@ -41,6 +41,7 @@ _KINDS = {
     health_pb2.EVENT_KIND_AGENT_STARTED: EventKind.STARTED,
 }
 
+HOOKS = ("prolog", "epilog")  # as whose outcome an agent tells what its hooks did
 _SHARED_EVIDENCE = (("source", "mount source"), ("driver", "driver"), ("firmware", "firmware"))
 
 
@@ -228,13 +229,14 @@ def _batch(
 
 
 def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEvent:
+    refused_job = _refused_job(row)
     return NodeEvent(
         id=row.id,
         node=row.node,
         boot_id=row.boot_id,
         seq=row.seq,
         at=from_us(row.at_us),
-        kind=_KINDS.get(row.kind, EventKind.OTHER),
+        kind=EventKind.REFUSED if refused_job else _KINDS.get(row.kind, EventKind.OTHER),
         check=row.check_name,
         component=row.component,
         fault=row.fault,
@@ -243,7 +245,19 @@ def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEven
         present=present,
         version=version,
         place=_place(row.message) if row.fault else "",
+        job=refused_job,
     )
+
+
+def _refused_job(row: Any) -> str:
+    """The job that a hook refused for this fault, as Slurm's commands name it; "" for any other event."""
+    if not row.fault or row.kind != health_pb2.EVENT_KIND_OUTCOME or row.check_name not in HOOKS:
+        return ""
+    evidence = health_pb2.Event.FromString(row.message).evidence
+    if not evidence["refused"].flag:
+        return ""
+    array, task = evidence["array_job_id"].text, evidence["array_task_id"].text
+    return f"{array}_{task}" if array and task else evidence["job_id"].text or "unknown"
 
 
 def _place(message: bytes) -> str:

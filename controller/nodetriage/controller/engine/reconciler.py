@@ -95,6 +95,7 @@ class Reconciler:
         self._recorder = inputs.Recorder()
         self._snapshot_at: datetime | None = None
         self.broken_invariants = 0  # since the start
+        self.on_state: Callable[[FleetState, Policy], None] = lambda state, policy: None  # after each change of either
         self._looker = Poller(self, scheduler, tick_s, scan_s, places)
         self._performer = Executor(self, scheduler, tick_s, self._looker.wake, self._looker.first_look)
 
@@ -199,6 +200,7 @@ class Reconciler:
         rows.append(inputs.policy_row(rules, now))
         await self.write(lambda c: inputs.add(c, rows))
         self._rules, self._weigh_all = rules, self._weigh_all or coming is not None
+        self.on_state(self._state, rules)
         if self._coming is coming:
             self._coming = None
         if stale:
@@ -248,6 +250,7 @@ class Reconciler:
                 passing("brain.after_commit")
             self._recorder.kept(events)
             self._state = whole.state
+            self.on_state(self._state, self._rules)
         finally:
             self._settled.set()
         self._log(whole)

@@ -68,7 +68,15 @@ def drain_action(node: str, drain: DrainFact, suffix: str = "") -> Action:
         fault=drain.fault,
         component=drain.component,
         severity=drain.severity,
+        job=drain.refused_job,
     )
+
+
+def ask_for_reason(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
+    """Slurm drains the node for a job that our hook refused: its reason is to become ours. No limit holds that."""
+    drain = replace(drain, status=DrainStatus.ASKED, theirs=False, asks=drain.asks + 1, asked_at=work.now, held_why="")
+    work.put(replace(node, drain=drain))
+    work.act(drain_action(node.node, drain))
 
 
 def held(state: FleetState) -> tuple[NodeFacts, ...]:

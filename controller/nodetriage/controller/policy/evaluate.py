@@ -35,7 +35,7 @@ def node(work: UnitOfWork, name: str, policy: Policy) -> None:
         rule, finding = max(due, key=lambda d: (d[0].action.rank, d[1].severity, -d[1].event_id))
         causes = tuple(sorted({f.fault for _, f in due}))
         if facts.drain is None:
-            _open_incident(work, facts, rule, finding, causes, policy)
+            open_incident(work, facts, rule, finding, causes, policy)
         else:
             _join_incident(work, facts, facts.drain, rule, finding, causes)
     elif facts.drain is not None:
@@ -122,7 +122,7 @@ def _would(rule: Rule, finding: FindingFact, facts: NodeFacts, policy: Policy) -
     return rule.action if rule.action.drains and held_back else None
 
 
-def _open_incident(
+def open_incident(
     work: UnitOfWork, facts: NodeFacts, rule: Rule, finding: FindingFact, causes: tuple[str, ...], policy: Policy
 ) -> None:
     if facts.state is NodeState.HEALTHY:

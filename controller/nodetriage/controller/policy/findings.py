@@ -28,7 +28,7 @@ def learn(work: UnitOfWork, event: NodeEvent, policy: Policy) -> str:
         return ""  # of an earlier boot, told late: history, but no longer true
     if known_boot is not node:
         node = work.put(known_boot)
-    if event.kind in (EventKind.STARTED, EventKind.OTHER):
+    if event.kind in (EventKind.STARTED, EventKind.REFUSED, EventKind.OTHER):
         return event.node
     key = (event.check, event.component, event.fault)
     before = next((f for f in node.findings if f.key == key), None)

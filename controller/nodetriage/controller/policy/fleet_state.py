@@ -54,6 +54,7 @@ class AdmittedDrain:
     at: datetime
     partitions: tuple[str, ...] = ()
     witnessed: bool = False  # for a witnessed hardware fault, which has a larger limit of its own
+    refused: bool = False  # Slurm drained it, because a hook of ours refused a job: that counts, and no limit held it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +74,23 @@ class ReservationFact:
     name: str
     nodes: tuple[str, ...]
     out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HookFinding:
+    """A finding for which the hooks of its node may refuse a job, or (`why`) may not."""
+
+    check: str
+    component: str
+    fault: str
+    incident: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HookFacts:
+    """What the Slurm hooks of one node may do. `last_granted_at`: the last change at which it had a grant."""
+
+    granted: tuple[HookFinding, ...] = ()
+    held: tuple[HookFinding, ...] = ()
+    last_granted_at: datetime | None = None

@@ -140,8 +140,11 @@ def _action(action: Action, state: FleetState, policy: Policy) -> Iterator[str]:
 
 
 def _new_drains(before: FleetState, step: Step, now: datetime, policy: Policy) -> Iterator[str]:
-    """Drains that this step lets through: with a cause, within the limits, and none while the breaker is open."""
-    new = [a for a in step.actions if a.kind is ActionKind.DRAIN and _is_new(before, step.state, a)]
+    """Drains that this step lets through: with a cause, within the limits, and none while the breaker is open.
+
+    A drain with a job is Slurm's already, for a job that our hook refused: what is asked for is the reason.
+    """
+    new = [a for a in step.actions if a.kind is ActionKind.DRAIN and not a.job and _is_new(before, step.state, a)]
     if not new:
         return
     if before.breaker.is_open and step.state.breaker.is_open:
@@ -156,13 +159,13 @@ def _new_drains(before: FleetState, step: Step, now: datetime, policy: Policy) -
 def _over(state: FleetState, now: datetime, limits: DrainLimits) -> Iterator[str]:
     """Of drains for faults that are not witnessed; the others have larger limits of their own."""
     nodes, size = state.nodes.values(), fleet_size(state)
-    recent = {a.node for a in state.admitted if now - a.at < HOUR and not a.witnessed}
+    recent = {a.node for a in state.admitted if now - a.at < HOUR and not (a.witnessed or a.refused)}
     recent &= {n.node for n in nodes if repair.counts(n)}
     if len(recent) > limits.max_drains_per_hour:
         yield f"{len(recent)} drains within an hour, more than {limits.max_drains_per_hour}"
     in_repair = {n.node for n in repair.pool(nodes, now, limits, size)}
     out = [n for n in nodes if n.drain is not None and repair.is_out(n) and n.node not in in_repair]
-    new = sum(n.drain is not None and not n.drain.witnessed for n in out)
+    new = sum(n.drain is not None and not (n.drain.witnessed or n.drain.refused_job) for n in out)
     if new > limits.max_nodes:
         yield f"{new} nodes newly drained at once, more than {limits.max_nodes}"
 

@@ -15,6 +15,8 @@ class NoticeKind(enum.StrEnum):
     RESUMED_WITH_FAULT = "resumed_with_fault"
     RESERVATION_SHORT = "reservation_short"  # a critical fault goes before a reservation's size
     LEMON_LIMIT = "lemon_limit"
+    HOOKS_HELD = "hooks_held"  # a node takes jobs in spite of a critical fault
+    JOB_REFUSED_BY_HOOK = "job_refused_by_hook"  # where the policy does not enforce
     JOB_LEFT = "job_left"  # it cannot be requeued
     JOB_HELD = "job_held"
     JOB_REFUSED = "job_refused"  # the scheduler refuses to requeue or to cancel it

@@ -58,6 +58,8 @@ def recheck(state: FleetState, action: Action, now: datetime, policy: Policy) ->
 def _drain(state: FleetState, node: NodeFacts, drain: DrainFact, now: datetime, policy: Policy) -> Rechecked:
     if drain.status is not DrainStatus.ASKED:
         return Rechecked(Then.CANCEL, f"its drain is {drain.status}")
+    if drain.refused_job:
+        return GO  # Slurm drains it by itself: what is left to do is the reason
     if why := breaker.held_why(state):
         return Rechecked(Then.CANCEL, why)
     if node.upkeep.unlisted:

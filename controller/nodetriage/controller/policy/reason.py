@@ -7,6 +7,9 @@ _OURS = re.compile(r"nodetriage: (?P<fault>\S+) (?P<component>\S+) \[incident (?
 # The scheduler's own words for a node that fell away; they are nobody's decision and may be replaced.
 _SLURMS_OWN = re.compile(r"Not responding|Node unexpectedly rebooted|Node .*not responding", re.IGNORECASE)
 
+# What slurmd has slurmctld write when a hook fails, whosever hook it was.
+_HOOK_ERRORS = ("Prolog error", "Epilog error")
+
 
 @dataclass(frozen=True, slots=True)
 class Ours:
@@ -29,3 +32,7 @@ def parse_reason(text: str) -> Ours | None:
 
 def is_schedulers_own(text: str) -> bool:
     return _SLURMS_OWN.match(text) is not None
+
+
+def is_hook_error(text: str) -> bool:
+    return text in _HOOK_ERRORS

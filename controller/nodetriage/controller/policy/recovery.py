@@ -3,11 +3,11 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from nodetriage.controller.policy import common_mode, maintenance
+from nodetriage.controller.policy import common_mode, drain_limits, maintenance
 from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.notices import NoticeKind
-from nodetriage.controller.policy.reason import parse_reason
+from nodetriage.controller.policy.reason import is_hook_error, parse_reason
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -156,6 +156,9 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
         return
     ours = parse_reason(view.reason)
     theirs = ours is None or ours.incident != drain.incident
+    if theirs and drain.refused_job and is_hook_error(view.reason):
+        drain_limits.ask_for_reason(work, node, drain)
+        return
     if theirs and not drain.theirs:
         node = work.put(replace(node, drain=replace(drain, theirs=True)))
         text = f"{node.node} is now drained by {view.reason_by or 'another'}: {view.reason or 'no reason'}"

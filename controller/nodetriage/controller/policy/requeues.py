@@ -17,7 +17,7 @@ from nodetriage.controller.settings.rules import Policy
 
 def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
     for job in jobs:
-        if not job.active:
+        if not job.active or job.job == drain.refused_job:  # Slurm requeues what its prolog refused
             continue
         if why := _cannot(job):
             _leave_or_end(work, node, drain, job, why, policy)

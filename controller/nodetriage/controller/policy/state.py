@@ -11,6 +11,7 @@ from nodetriage.controller.policy.fleet_state import (
     AdmittedDrain,
     BreakerFacts,
     FleetIncident,
+    HookFacts,
     MaintenanceFact,
     ReservationFact,
     Upkeep,
@@ -52,6 +53,7 @@ class EventKind(enum.StrEnum):
     REPEATED = "repeated"
     CLEARED = "cleared"
     STARTED = "started"
+    REFUSED = "refused"  # a hook refused a job for the finding
     OTHER = "other"
 
 
@@ -121,6 +123,7 @@ class DrainFact:
     held_why: str = ""  # the limit while WANTED
     clear_since: datetime | None = None
     by_hand: bool = False  # an operator asked for its return
+    refused_job: str = ""  # a hook of ours refused it: what Slurm did to the node for that is ours
     asks: int = 0  # how often the drain was let through: it may be called off before it is done
     asked_at: datetime | None = None  # when it was last let through
     witnessed: bool = False  # its finding has the highest confidence
@@ -174,6 +177,7 @@ class FleetState:
     fleet_incidents: tuple[FleetIncident, ...] = ()
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)  # of agents, each when it was first met
+    hooks: Mapping[str, HookFacts] = field(default_factory=dict)  # by node: what its Slurm hooks may refuse jobs for
     # Fault -> node -> when it was last raised: nothing but a view of `nodes`, kept at hand.
     showing: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
 
@@ -225,6 +229,7 @@ class NodeEvent:
     present: bool = True  # of the boot that the node is in now, by its own hello
     version: str = ""  # of its agent
     place: str = ""  # what the fault shares with others, by its evidence
+    job: str = ""  # that was refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from nodetriage.controller.policy import (
     drain_limits,
     evaluate,
     findings,
+    hook_grants,
+    hook_refusals,
     lemon,
     liveness,
     maintenance,
@@ -31,6 +33,7 @@ from nodetriage.controller.policy.state import (
     DrainFact,
     DrainStatus,
     Event,
+    EventKind,
     FleetState,
     NodeEvent,
     NodeFacts,
@@ -47,12 +50,14 @@ from nodetriage.controller.settings.rules import Mode, Policy
 def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step:
     """What one event leads to. Never raises for what an event says."""
     work = UnitOfWork(state, now)
-    _weigh(work, _take(work, event, policy), policy)
+    names = tuple(_take(work, event, policy))
+    _weigh(work, names, policy)
     if isinstance(event, SchedulerSeen | Tick):
         work.ask_brake = True
     if work.ask_brake:
         drain_limits.release(work, policy)
         held.tell(work, policy)
+    hook_grants.decide(work, names, policy)
     return work.step()
 
 
@@ -62,6 +67,8 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
         case NodeEvent():
             work.set_cursor(event.id)
             name = findings.learn(work, event, policy)
+            if name and event.kind is EventKind.REFUSED:
+                hook_refusals.take(work, event, policy)
             return (name, *common_mode.told(work, name, event.fault, policy)) if name else ()
         case SchedulerSeen():
             repair.compare(work, event)
@@ -141,6 +148,9 @@ def _called_off(work: UnitOfWork, node: NodeFacts, drain: DrainFact, kind: Actio
 
 def _drained(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDone, policy: Policy) -> None:
     theirs = done.outcome is ActionOutcome.THEIRS
+    if theirs and drain.refused_job and not done.action.job:
+        drain_limits.ask_for_reason(work, node, drain)  # the refusal became known after the drain was asked for
+        return
     first = drain.done_at is None and not theirs
     drain = replace(drain, status=DrainStatus.DONE, done_at=work.now, theirs=theirs)
     node = replace(node, drain=drain)

@@ -28,6 +28,7 @@ from nodetriage.controller.auth.identity import (
 )
 from nodetriage.controller.rpc.admission import Bucket, Refused, admit_hello, admit_watch
 from nodetriage.controller.rpc.gate import Gate
+from nodetriage.controller.rpc.hook_authority import HookAuthorities
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.listener import channel_options, core_message_bytes
 from nodetriage.controller.rpc.messages import confirm, next_message, parse, read_briefly
@@ -75,6 +76,7 @@ class NodeHealthServer:
         self._proof = authenticator or ThisMachine()
         self.gate = Gate(self._proof, settings.admission, deny)
         self.operators: Any = None  # an Operator servicer, to be served where peers prove who they are
+        self.hooks = HookAuthorities(self._tell, self.connected)
         self._sessions: dict[str, Session] = {}
         self._watchers = 0
         self._health = health.aio.HealthServicer()
@@ -127,6 +129,11 @@ class NodeHealthServer:
         if (session := self._sessions.get(node)) is None:
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"{node}: its agent is not connected")
         return await session.command(command, timeout_s)
+
+    def _tell(self, node: str, message: health_pb2.ControllerMessage) -> None:
+        """Does nothing where the node has no stream: it learns the same when it has one."""
+        if session := self._sessions.get(node):
+            session.send(message)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         # Raw bytes in: what cannot be parsed is then ours to refuse and to log, rather than an INTERNAL error.
@@ -201,6 +208,8 @@ class NodeHealthServer:
             "agent connected", node=hello.node, peer=session.peer, version=hello.agent_version, identity=identity.how
         )
         session.send(self._welcome(stored))
+        if word := self.hooks.word(hello.node):
+            session.send(word)
         sender = asyncio.ensure_future(session.send_all(context))
         tasks = [asyncio.ensure_future(self._take(session, context)), asyncio.ensure_future(session.ended()), sender]
         try:

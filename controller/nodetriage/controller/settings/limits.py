@@ -5,6 +5,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,10 @@ class CommonMode:
         """How long a fault is to wait for others; 0 where its cause is the node's own."""
         return self.shared_hold_s if self.enabled and _matches(fault, self.shared_faults) else 0.0
 
+    def is_shared(self, fault: str) -> bool:
+        """Whether other nodes may have it from the same cause."""
+        return _matches(fault, self.shared_faults)
+
     def fleet_limit(self, fleet: int) -> int:
         return min(self.min_nodes, max(self.least_nodes, ceil(fleet * self.min_percent / 100)))
 
@@ -134,6 +139,22 @@ class Lemons:
 
     def most(self, fleet: int) -> int:
         return min(self.max_nodes, max(1, int(fleet * self.max_percent / 100)))
+
+
+@dataclass(frozen=True, slots=True)
+class HookLimits:
+    """What the nodes' prologs and epilogs may do on their own. A refused job costs its node: Slurm drains it."""
+
+    mode: Literal["observe", "enforce"] = "observe"  # enforce needs the policy's own mode to be enforce as well
+    max_nodes: int = 3  # whose hooks may refuse jobs, within the window
+    window_s: float = 3600.0
+    valid_s: float = 300.0  # how long a node relies on the controller's last word to its hooks
+
+    def __post_init__(self) -> None:
+        if self.max_nodes < 0 or self.window_s <= 0:
+            raise ValueError("expected max_nodes of at least 0 and window_s above 0")
+        if not 10 <= self.valid_s <= 3600:
+            raise ValueError(f"expected valid_s of 10 to 3600, got {self.valid_s:g}")
 
 
 @dataclass(frozen=True, slots=True)

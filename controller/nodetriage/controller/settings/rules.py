@@ -8,7 +8,7 @@ from typing import Literal
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import Fault, faults
-from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
+from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, HookLimits, Lemons, Shadow
 
 
 class Response(enum.StrEnum):
@@ -110,6 +110,7 @@ class Policy:
     common_mode: CommonMode = field(default_factory=CommonMode)
     lemon: Lemons = field(default_factory=Lemons)
     shadow: Shadow = field(default_factory=Shadow)
+    hooks: HookLimits = field(default_factory=HookLimits)
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.severity) - set(_by_severity())):
@@ -168,6 +169,7 @@ __all__ = [
     "BreakerLimits",
     "CommonMode",
     "DrainLimits",
+    "HookLimits",
     "Lemons",
     "Mode",
     "Policy",

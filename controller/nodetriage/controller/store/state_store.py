@@ -14,7 +14,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import unit_of_work
-from nodetriage.controller.policy.fleet_state import AdmittedDrain, BreakerFacts, FleetIncident, ReservationFact
+from nodetriage.controller.policy.fleet_state import (
+    AdmittedDrain,
+    BreakerFacts,
+    FleetIncident,
+    HookFacts,
+    ReservationFact,
+)
 from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.state import (
     Action,
@@ -46,6 +52,7 @@ class _Rest:
     fleet_incidents: tuple[FleetIncident, ...] = ()
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)
+    hooks: Mapping[str, HookFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,7 @@ def load(connection: Connection) -> FleetState:
         fleet_incidents=rest.fleet_incidents,
         reservations=rest.reservations,
         versions=rest.versions,
+        hooks=rest.hooks,
         showing=unit_of_work.showing(nodes.values()),
     )
 
