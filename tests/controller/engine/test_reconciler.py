@@ -137,6 +137,38 @@ async def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp
         await until(lambda: controller.status("n1") == controller.status("n2") == "done")
 
 
+async def test_after_an_outage_what_waited_is_tried_at_once(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1")
+
+    async with running(tmp_path, slurm) as controller:
+        await until(lambda: controller.reconciler.state.sizes)
+        slurm.down = True
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "asked")
+        await until(lambda: controller.all_actions(lambda a: a.status == "pending" and a.attempts > 0))
+        (action,) = (await controller.actions()).values()
+        hour_later = state_store.to_us(datetime.now(UTC)) + 3_600_000_000
+        later = schema.actions.update().where(schema.actions.c.id == action.id).values(next_try_us=hour_later)
+        await until(lambda: controller.reconciler.state.breaker.outage_since)
+        await controller.store.write(lambda c: c.execute(later))
+        slurm.down = False
+        await until(lambda: controller.status("n1") == "done")
+        assert controller.reconciler.state.breaker.outage_since is None
+
+
+async def test_what_slurm_refuses_for_one_node_is_no_outage(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1")
+
+    async with running(tmp_path, slurm) as controller:
+        await until(lambda: controller.reconciler.state.sizes)
+        slurm.refuses = "Invalid node name specified"
+        await controller.tell("n1")
+        await until(lambda: controller.status("n1") == "asked")
+        await until(lambda: controller.all_actions(lambda a: a.attempts > 0 and "Invalid node" in a.detail))
+        assert controller.reconciler.state.breaker.failed == ()
+        slurm.refuses = ""
+
+
 async def test_without_a_scheduler_everything_is_recorded_as_what_would_have_been(tmp_path: Path) -> None:
     async with running(tmp_path, NoScheduler(), Policy(mode=Mode.ENFORCE)) as controller:
         await controller.tell("n1")

@@ -7,7 +7,7 @@ from nodetriage.controller.scheduler import JobView, NodeView, ReservationView, 
 
 
 class FakeSlurm:
-    """`down` makes every call fail; `said` is every changing call that was taken, in order."""
+    """`down` makes every call fail, `refuses` each drain; `said` is every changing call that was taken, in order."""
 
     acts = True
 
@@ -17,6 +17,7 @@ class FakeSlurm:
         self.placed: dict[str, tuple[str, ...]] = {}
         self.said: list[str] = []
         self.down = False
+        self.refuses = ""  # what a change of a node is refused with
         self.reserved: tuple[ReservationView, ...] = ()
         self.places: dict[str, tuple[str, ...]] = {}
 
@@ -59,6 +60,8 @@ class FakeSlurm:
 
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
         self._answer()
+        if self.refuses:
+            raise SchedulerRefused(self.refuses)
         self.said.append(f"drain {','.join(nodes)} {reason!r}")
         for name in nodes:
             self.set_drain(name, reason, "root")

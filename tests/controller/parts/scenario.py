@@ -59,7 +59,7 @@ from nodetriage.controller.policy.state import (
     SchedulerSeen,
     Tick,
 )
-from nodetriage.controller.scheduler import ReservationView, SchedulerError
+from nodetriage.controller.scheduler import ReservationView, SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema, state_store
 
@@ -225,7 +225,8 @@ class Scenario:
         try:
             seen = SchedulerSeen(self.now, *asyncio.run(self._views()))
         except SchedulerError as error:
-            self.take(SchedulerFailed(str(error)))
+            if not isinstance(error, SchedulerRefused):
+                self.take(SchedulerFailed(str(error)))
             return
         self.take(seen)
         for found in liveness.lost(self.state, seen.nodes):
@@ -282,7 +283,8 @@ class Scenario:
             self.out.append(f"not done {action.id}: {error}")
             with self.engine.begin() as connection:
                 state_store.retry(connection, action, str(error), self.now + timedelta(seconds=1))
-            self.take(SchedulerFailed(str(error)))
+            if not isinstance(error, SchedulerRefused):
+                self.take(SchedulerFailed(str(error)))
             return
         self.out += [f"  $ {line}" for line in self.slurm.said[said:]]
         self.out.append(f"done {action.id}: {done.outcome}{' (' + done.text + ')' if done.text else ''}")

@@ -27,7 +27,7 @@ from nodetriage.controller.policy.state import (
     SchedulerSeen,
     Tick,
 )
-from nodetriage.controller.scheduler import SchedulerError
+from nodetriage.controller.scheduler import SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -126,10 +126,12 @@ class Month:
                     self._todo.append(action)
             except SchedulerError as error:
                 self._todo.append(action)
-                self._take(SchedulerFailed(str(error)))
+                if not isinstance(error, SchedulerRefused):
+                    self._take(SchedulerFailed(str(error)))
 
     async def _look(self) -> None:
         try:
             self._take(SchedulerSeen(self.now, await self.slurm.nodes()))
         except SchedulerError as error:
-            self._take(SchedulerFailed(str(error)))
+            if not isinstance(error, SchedulerRefused):
+                self._take(SchedulerFailed(str(error)))

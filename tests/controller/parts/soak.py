@@ -35,7 +35,7 @@ from nodetriage.controller.policy.state import (
     SchedulerSeen,
     Tick,
 )
-from nodetriage.controller.scheduler import SchedulerError
+from nodetriage.controller.scheduler import SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy, Response, Rule
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -254,7 +254,8 @@ class Soak:
             try:
                 await self._try(action)
             except SchedulerError as error:
-                self._take(SchedulerFailed(str(error)))
+                if not isinstance(error, SchedulerRefused):
+                    self._take(SchedulerFailed(str(error)))
                 self._todo.append(action)
                 self.at(self.now_s + 60, lambda: None)
 

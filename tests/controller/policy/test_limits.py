@@ -89,10 +89,36 @@ def test_an_absolute_bound_holds_where_the_percentage_would_allow_more() -> None
     assert fleet.state.breaker.is_open
 
 
-def test_errors_of_the_scheduler_open_it_and_it_stays_open_until_closed_with_a_reason() -> None:
-    fleet = Fleet(Policy(breaker=BreakerLimits(max_scheduler_errors=3)), 10)
+def test_one_outage_of_the_scheduler_counts_once_and_ends_by_itself() -> None:
+    fleet = Fleet(Policy(breaker=BreakerLimits(max_scheduler_outages=2)), 10)
+    for _ in range(8640):  # a day
+        fleet.take(SchedulerFailed("no answer"), after_s=10)
+    assert fleet.state.breaker.outage_since is not None
+    assert not fleet.state.breaker.is_open
+    fleet.take(SchedulerSeen(fleet.now, fleet.views), after_s=1)
+    assert fleet.state.breaker.outage_since is None
+    assert [a.node for a in fleet.tell("n1", "gpu_off_bus").actions] == ["n1"]
+
+
+def test_nodes_that_the_scheduler_does_not_list_never_open_it() -> None:
+    limits = BreakerLimits(max_failing_nodes=3, least_nodes=3)
+    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=limits), 10)
+    strangers = [f"stage{i}" for i in range(9)]
+    for name in strangers:
+        fleet.tell(name, "", EventKind.STARTED)
+    fleet.take(SchedulerSeen(fleet.now, fleet.views), after_s=1)
+    assert fleet.tell_all(strangers, "gpu_off_bus") == []
+    fleet.take(ContactChanged(lost=tuple(strangers)))
+    assert not fleet.state.breaker.is_open
+    assert fleet.tell_all(fleet.names[:3], "gpu_off_bus") == ["n0", "n1"]
+    assert fleet.state.breaker.is_open, "of nodes that it lists the third does"
+
+
+def test_outages_of_the_scheduler_open_it_and_it_stays_open_until_closed_with_a_reason() -> None:
+    fleet = Fleet(Policy(breaker=BreakerLimits(max_scheduler_outages=3)), 10)
     for _ in range(3):
         fleet.take(SchedulerFailed("no answer"), after_s=10)
+        fleet.take(SchedulerSeen(fleet.now, fleet.views))
     assert fleet.state.breaker.is_open
     fleet.take(Tick(), after_s=86400)
     assert fleet.state.breaker.is_open

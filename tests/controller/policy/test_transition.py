@@ -282,7 +282,7 @@ def test_whatever_happens_the_brake_holds_and_each_run_of_a_job_is_requeued_once
     moves: list[tuple[str, Any]], max_nodes: int, per_hour: int, mode: Mode
 ) -> None:
     limits = DrainLimits(per_hour, max_nodes, 100, 100, 100)
-    touchy = BreakerLimits(least_nodes=3, max_scheduler_errors=3, max_actions=6)
+    touchy = BreakerLimits(least_nodes=3, max_scheduler_outages=3, max_actions=6)
     run = Run(Policy(mode=mode, drain_limits=limits, breaker=touchy, common_mode=CommonMode(shared_min_nodes=2)))
     for verb, what in moves:
         DO[verb](run, what)

@@ -52,8 +52,14 @@ class Executor:
         self._mind, self._scheduler, self._tick_s, self._acted = mind, scheduler, tick_s, acted
         self._looked = looked
         self._due = asyncio.Event()
+        self._retry_now = False
 
     def wake(self) -> None:
+        self._due.set()
+
+    def retry_now(self) -> None:
+        """The scheduler answers again: what waits for a further try is tried at once."""
+        self._retry_now = True
         self._due.set()
 
     async def run(self) -> None:
@@ -62,6 +68,9 @@ class Executor:
         while True:
             self._due.clear()
             try:
+                if self._retry_now:
+                    await self._mind.write(lambda c: state_store.retry_now(c, self._mind.now()))
+                    self._retry_now = False
                 intents = await self._mind.read(lambda c: state_store.due(c, self._mind.now(), 1))
                 for intent in intents:
                     await self._try(intent)
@@ -123,4 +132,5 @@ class Executor:
         at = self._mind.now() + timedelta(seconds=wait_s)
         log.warning("action not done", action=intent.action.id, why=str(error), again_in_s=wait_s)
         await self._mind.write(lambda c: state_store.retry(c, intent.action, str(error), at))
-        await self._mind.post(SchedulerFailed(str(error)[:300]))
+        if not isinstance(error, SchedulerRefused):
+            await self._mind.post(SchedulerFailed(str(error)[:300]))

@@ -127,7 +127,7 @@ class Recorder:
                 change = self._change(event)
                 if effect or change.is_one:
                     found.append(_row("seen", now, change))
-            elif not isinstance(event, NodeEvent) and (effect or not isinstance(event, Tick)):
+            elif not isinstance(event, NodeEvent) and (effect or not isinstance(event, Tick | SchedulerFailed)):
                 found.append(_row(_NAMES[type(event)], now, event))
         return found
 

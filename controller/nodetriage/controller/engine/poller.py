@@ -13,7 +13,7 @@ import structlog
 
 from nodetriage.controller.policy import liveness
 from nodetriage.controller.policy.state import Event, EventKind, FleetState, NodeEvent, SchedulerFailed, SchedulerSeen
-from nodetriage.controller.scheduler import JobView, Scheduler, SchedulerError, with_maintenance
+from nodetriage.controller.scheduler import JobView, Scheduler, SchedulerError, SchedulerRefused, with_maintenance
 from nodetriage.controller.store import state_store
 from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2
@@ -22,6 +22,7 @@ log = structlog.get_logger("brain")
 
 Places = Mapping[str, tuple[str, ...]]
 MOST_WAITING = 500  # nodes whose jobs are to be read; a storm of events must not become one of squeue calls
+OUTAGE_SCAN_S = 5.0  # between readings while the scheduler does not answer
 TOPOLOGY_EVERY = 60  # readings of all nodes
 _SEVERITY = {liveness.NODE_LOST: health_pb2.SEVERITY_CRITICAL, liveness.AGENT_SILENT: health_pb2.SEVERITY_WARNING}
 
@@ -76,6 +77,7 @@ class Poller:
 
     async def run(self) -> None:
         shared: Places | None = None
+        wait_s = self._scan_s
         for work in range(1 << 62):
             self._wanted.clear()
             self._is_reading, read_at = True, self._mind.now()
@@ -87,9 +89,12 @@ class Poller:
                 await self._mind.post(seen)
                 self.first_look.set()
                 await self._tell_lost(seen)
+                wait_s = self._scan_s
             except SchedulerError as error:
                 log.warning("scheduler not read", why=str(error))
-                await self._mind.post(SchedulerFailed(str(error)[:300]))
+                wait_s = min(self._scan_s, OUTAGE_SCAN_S)
+                if not isinstance(error, SchedulerRefused):
+                    await self._mind.post(SchedulerFailed(str(error)[:300]))
             except StoreError as error:
                 log.error("lost nodes not stored", why=str(error))
             self._readings, self._is_reading = self._readings + 1, False
@@ -97,7 +102,7 @@ class Poller:
             self._done_reading = asyncio.Event()
             await asyncio.sleep(self._tick_s)  # however many actions: at most one reading a tick
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._scan_s):
+                async with asyncio.timeout(wait_s):
                     await self._wanted.wait()
 
     async def _shared(self) -> Places | None:

@@ -256,6 +256,8 @@ class Reconciler:
         self._log(whole)
         if asked:
             self._performer.wake()
+        if before.breaker.outage_since is not None and whole.state.breaker.outage_since is None:
+            self._performer.retry_now()
         return whole
 
     def _steps(self, state: FleetState, events: Sequence[Event], now: datetime) -> Step:

@@ -7,6 +7,7 @@ weighed against what is true then.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.fleet_state import BreakerFacts
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import FleetState, OperatorCommand
@@ -19,7 +20,7 @@ def count_failing(work: UnitOfWork, limits: BreakerLimits) -> None:
     facts = work.fleet.breaker
     if facts.is_open:
         return
-    drains = (n.drain for n in work.nodes() if n.drain is not None and not n.drain.theirs)
+    drains = (n.drain for n in work.nodes() if n.drain is not None and not n.drain.theirs and repair.counts(n))
     failing = sum(_counts(facts, drain.wanted_at, work.now, limits) for drain in drains)
     limit = limits.failing_limit(fleet_size(work.fleet))
     if failing >= limit:
@@ -35,11 +36,21 @@ def count_action(work: UnitOfWork, limits: BreakerLimits) -> None:
 
 
 def count_failure(work: UnitOfWork, limits: BreakerLimits) -> None:
-    """To be called each time the scheduler did not do what it was asked."""
+    """Call it each time the scheduler does not answer. However long an outage is, it counts once."""
+    if work.fleet.breaker.outage_since is not None:
+        return
+    work.set_fleet(breaker=replace(work.fleet.breaker, outage_since=work.now))
     failed = _recent(work, work.fleet.breaker.failed, limits)
     work.set_fleet(breaker=replace(work.fleet.breaker, failed=failed))
-    if len(failed) >= limits.max_scheduler_errors and not work.fleet.breaker.is_open:
-        _open(work, f"{limits.max_scheduler_errors} errors of the scheduler within {limits.window_s:g} s")
+    if len(failed) >= limits.max_scheduler_outages and not work.fleet.breaker.is_open:
+        _open(work, f"{limits.max_scheduler_outages} outages of the scheduler within {limits.window_s:g} s")
+
+
+def answered(work: UnitOfWork) -> None:
+    """Call it each time the scheduler answers: an outage ends by itself."""
+    if work.fleet.breaker.outage_since is not None:
+        work.set_fleet(breaker=replace(work.fleet.breaker, outage_since=None))
+        work.ask_brake = True
 
 
 def count_silent(work: UnitOfWork, limits: BreakerLimits) -> None:
@@ -47,7 +58,7 @@ def count_silent(work: UnitOfWork, limits: BreakerLimits) -> None:
     facts = work.fleet.breaker
     if facts.is_open:
         return
-    awake = (n for n in work.nodes() if n.maintenance is None and not n.asleep)
+    awake = (n for n in work.nodes() if n.maintenance is None and not n.asleep and repair.counts(n))
     silent = sum(n.silent_since is not None and _counts(facts, n.silent_since, work.now, limits) for n in awake)
     if silent >= limits.silent_limit(fleet_size(work.fleet)):
         _open(work, f"{silent} agents fell silent within {limits.window_s:g} s: the network, or this controller?")
@@ -58,7 +69,11 @@ def close(work: UnitOfWork, command: OperatorCommand) -> bool:
     facts = work.fleet.breaker
     if not facts.is_open or not command.reason.strip():
         return False
-    work.set_fleet(breaker=BreakerFacts(closed_at=work.now, closed_by=command.actor, closed_why=command.reason))
+    work.set_fleet(
+        breaker=BreakerFacts(
+            closed_at=work.now, closed_by=command.actor, closed_why=command.reason, outage_since=facts.outage_since
+        )
+    )
     work.notify(NoticeKind.BREAKER_CLOSED, work.stamp, f"breaker closed by {command.actor}")
     work.ask_brake = True
     return True

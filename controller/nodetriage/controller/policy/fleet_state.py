@@ -15,7 +15,8 @@ class BreakerFacts:
     closed_by: str = ""
     closed_why: str = ""
     acted: tuple[datetime, ...] = ()  # drains and requeues that were decided, within the window
-    failed: tuple[datetime, ...] = ()  # times the scheduler did not do what it was asked, within the window
+    failed: tuple[datetime, ...] = ()  # when outages of the scheduler began, within the window
+    outage_since: datetime | None = None  # the scheduler has not answered since
 
     @property
     def is_open(self) -> bool:

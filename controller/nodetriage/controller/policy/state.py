@@ -282,7 +282,7 @@ class ContactChanged:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFailed:
-    """The scheduler did not do, or not answer, what it was asked."""
+    """The scheduler did not answer. What it refuses to do concerns one node or job, and is no such event."""
 
     text: str
 

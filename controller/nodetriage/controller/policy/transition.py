@@ -71,6 +71,7 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
                 hook_refusals.take(work, event, policy)
             return (name, *common_mode.told(work, name, event.fault, policy)) if name else ()
         case SchedulerSeen():
+            breaker.answered(work)
             repair.compare(work, event)
             return recovery.compare(work, event, policy)
         case ActionDone():
@@ -117,6 +118,8 @@ def _command(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> tuple[
 
 def _done(work: UnitOfWork, done: ActionDone, policy: Policy) -> tuple[str, ...]:
     action = done.action
+    if done.outcome is not ActionOutcome.CANCELLED:
+        breaker.answered(work)
     node = work.node(action.node)
     if done.outcome is ActionOutcome.CANCELLED and action.kind is ActionKind.REQUEUE:
         requeues.forget(work, action)

@@ -65,7 +65,7 @@ class BreakerLimits:
     max_failing_nodes: int = 100  # that are to be drained for faults of less than the window ago
     max_failing_percent: float = 20.0  # the same, of the fleet
     max_actions: int = 200  # drains and requeues
-    max_scheduler_errors: int = 50
+    max_scheduler_outages: int = 20  # an outage counts once, however long it is
     max_silent_nodes: int = 100  # whose agents fell silent
     max_silent_percent: float = 20.0
 

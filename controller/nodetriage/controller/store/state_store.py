@@ -150,6 +150,13 @@ def retry(connection: Connection, action: Action, why: str, next_try: datetime) 
     connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
 
 
+def retry_now(connection: Connection, now: datetime) -> None:
+    """What failed is tried again without waiting for its time."""
+    a = schema.actions.c
+    waits = (a.status == "pending", a.attempts > 0, a.next_try_us > to_us(now))
+    connection.execute(update(schema.actions).where(*waits).values(next_try_us=to_us(now)))
+
+
 def finish(connection: Connection, done: ActionDone, now: datetime) -> None:
     """It is over; belongs into the transaction of the step that ActionDone leads to."""
     status = "cancelled" if done.outcome is ActionOutcome.CANCELLED else "done"
@@ -258,15 +265,9 @@ def _save_fleet_incidents(connection: Connection, before: FleetState, after: Fle
         _upsert(connection, schema.incidents, row)
 
 
-def _transition_row(transition: Transition) -> Mapping[str, Any]:
-    return {
-        "node": transition.node,
-        "before": transition.before or "",
-        "after": transition.after,
-        "cause": transition.cause,
-        "actor": transition.actor,
-        "at_us": to_us(transition.at),
-    }
+def _transition_row(t: Transition) -> Mapping[str, Any]:
+    states = {"before": t.before or "", "after": t.after}
+    return {"node": t.node, **states, "cause": t.cause, "actor": t.actor, "at_us": to_us(t.at)}
 
 
 def _action_row(action: Action, now: datetime) -> Mapping[str, Any]:
