@@ -64,7 +64,7 @@ def test_a_row_that_cannot_be_true_is_left_out_and_counted(change: dict[str, Any
         ({"submit_at": START + timedelta(hours=1)}, "starts before it was submitted"),
         ({"nodes": []}, "ran without a node list"),
         ({"node_count": 3}, "node count differs from the node list"),
-        ({"gpus": None}, "number of GPUs not told"),
+        ({"gpus": None}, "number of GPUs unknown"),
     ],
 )
 def test_a_doubtful_row_is_kept_and_counted(change: dict[str, Any], kind: str) -> None:

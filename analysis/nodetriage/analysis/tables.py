@@ -28,13 +28,13 @@ JOBS: Schema = {
     "end_at": TIME,  # null: not ended
     "nodes": pl.List(pl.String()),
     "node_count": pl.Int32(),
-    "gpus": pl.Int32(),  # allocated to the job, all nodes together; null: not told
+    "gpus": pl.Int32(),  # allocated to the job, all nodes together; null: unknown
     "restarts": pl.Int32(),
     "excluded_nodes": pl.List(pl.String()),  # sbatch --exclude
     "preempted_by": pl.String(),  # job_id of the job that took its place; null: not known
 }
 
-# One row an event that a node told.
+# One row an event that a node reported.
 EVENTS: Schema = {
     "node": pl.String(),
     "at": TIME,
@@ -51,7 +51,7 @@ OUTAGES: Schema = {
     "node": pl.String(),
     "at": TIME,
     "kind": pl.String(),  # one of OUTAGE_KINDS
-    "cause": pl.String(),  # the fault that led to it; for a repair, the part that was found bad
+    "cause": pl.String(),  # the fault that led to it; for a repair, the component that was replaced
 }
 
 OUTAGE_KINDS = ("drained", "ticket", "repaired")
@@ -77,8 +77,8 @@ FINAL_STATES = (
 
 _ONE_RUN = ("job_id", "attempt", "submit_at", "start_at")
 
-_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)  # a clock that shows less was never set
-_AHEAD = timedelta(days=1)  # and one this far in the future is wrong
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)  # an earlier time comes from a clock that was never set
+_AHEAD = timedelta(days=1)  # a time this far in the future is wrong
 
 
 class TableError(Exception):
@@ -89,7 +89,7 @@ class TableError(Exception):
 class Problems:
     """What was wrong with an input: how many rows of each kind, and whether they are in the table."""
 
-    kept: Mapping[str, int] = field(default_factory=dict)  # in the table, with a value emptied or put right
+    kept: Mapping[str, int] = field(default_factory=dict)  # in the table, with a value removed or corrected
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: "Problems") -> "Problems":
@@ -135,7 +135,7 @@ def conform(frame: pl.DataFrame, schema: Schema, required: tuple[str, ...]) -> I
 
 
 def sound_jobs(frame: pl.DataFrame, now: datetime) -> Imported:
-    """The rows of `frame` (any columns of JOBS) that can be true, one row a run, attempts numbered.
+    """The valid rows of `frame` (any columns of JOBS), one row a run, attempts numbered.
 
     Left out and counted: no id, a clock that was wrong, an end before the start, the same run twice (the row that
     knows its end wins). Kept and counted: what only some reports need.
@@ -153,7 +153,7 @@ def sound_jobs(frame: pl.DataFrame, now: datetime) -> Imported:
 
 
 def sound_events(frame: pl.DataFrame, now: datetime) -> Imported:
-    """The rows of `frame` that can be true, oldest first. Left out and counted: no node, no time, a wrong clock."""
+    """The valid rows of `frame`, oldest first. Left out and counted: no node, no time, a wrong clock."""
     shaped = conform(frame, EVENTS, ("node", "at", "fault"))
     rows = shaped.frame.with_columns(
         pl.col("kind").fill_null("raised"), pl.col("check", "component", "fault").fill_null("")
@@ -168,7 +168,7 @@ def sound_events(frame: pl.DataFrame, now: datetime) -> Imported:
 
 
 def sound_outages(frame: pl.DataFrame, now: datetime) -> Imported:
-    """The rows of `frame` that can be true, oldest first; the rest is left out and counted."""
+    """The valid rows of `frame`, oldest first; the rest is left out and counted."""
     shaped = conform(frame, OUTAGES, ("node", "at"))
     rows = shaped.frame.with_columns(pl.col("kind").fill_null("drained"), pl.col("cause").fill_null(""))
     left_out, sound = _split(rows, _impossible_outages(now))
@@ -214,7 +214,7 @@ def _doubtful_jobs() -> dict[str, pl.Expr]:
         "starts before it was submitted": pl.col("start_at") < pl.col("submit_at"),
         "ran without a node list": started & pl.col("end_at").is_not_null() & (listed.fill_null(0) == 0),
         "node count differs from the node list": (listed > 0) & (listed != pl.col("node_count")),
-        "number of GPUs not told": started & pl.col("gpus").is_null(),
+        "number of GPUs unknown": started & pl.col("gpus").is_null(),
     }
 
 

@@ -162,7 +162,7 @@ def test_a_job_over_the_end_of_summer_time_has_its_true_length(tmp_path: Path) -
     found = read(tmp_path, line, zone="Europe/Berlin")
     run = found.frame["end_at"][0] - found.frame["start_at"][0]
     assert run == timedelta(hours=2)
-    assert found.problems.kept == {"an end put right by an hour (clock change)": 1}
+    assert found.problems.kept == {"an end corrected by an hour (clock change)": 1}
 
 
 def test_times_may_be_unix_seconds_or_carry_their_offset(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`nodetriagectl report ...`: what the history says. Also `model` and `simulate`, which have modules of their own.
+"""The verb `nodetriagectl report`, and the entry to `model` and `simulate`.
 
 python -m nodetriage.analysis.cli.main report all --jobs jobs.parquet --events events.parquet
 """
@@ -25,7 +25,7 @@ BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 
 def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds `report`, `model` and `simulate`; the chosen one is `args.verb(args)`, which gives the exit status."""
-    text = "what the history says: failures, their causes and cost, lemon nodes"
+    text = "report failures, their causes and cost, and lemon nodes, from the history"
     parser = subparsers.add_parser("report", help=text, description=text)
     parser.add_argument("name", nargs="?", default="all", choices=(*NAMES, "all"), help="(default: all)")
     source = parser.add_argument_group("input")
@@ -36,9 +36,11 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     source.add_argument("--topology", type=Path, metavar="FILE", help="node, rack, switch, ...: Parquet or CSV")
     moment.add_since(source, "not before")
     source.add_argument("--until", type=moment.argument, metavar="WHEN", help="before this; as --since")
-    source.add_argument("--timezone", default="UTC", metavar="ZONE", help="in which sacct wrote (default: UTC)")
+    source.add_argument(
+        "--timezone", default="UTC", metavar="ZONE", help="the time zone of sacct's times (default: UTC)"
+    )
     source.add_argument("--settings", type=Path, metavar="FILE", help="TOML; the defaults are in docs/history.md")
-    source.add_argument("--job", metavar="JOBID", help="only this: what ended that job")
+    source.add_argument("--job", metavar="JOBID", help="report only what ended this job")
     output = parser.add_argument_group("output")
     form = output.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="all rows as one JSON object")
@@ -46,7 +48,7 @@ def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     output.add_argument("--plots", type=Path, metavar="DIR", help="also draw the plots, SVG and PNG")
     output.add_argument("--save", type=Path, metavar="DIR", help="also write the tables as Parquet")
     output.add_argument("--rows", type=int, default=20, metavar="N", help="of each table as text (default: 20)")
-    output.add_argument("--quiet", action="store_true", help="no word on progress")
+    output.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.set_defaults(verb=report)
     model.add(subparsers)
     simulate.add(subparsers)
@@ -122,7 +124,7 @@ def _save(read: "History", directory: Path) -> None:
 
 
 class _Progress:
-    """One line on standard error that says what is being done, and for how long it all has taken."""
+    """One line on standard error: the present step, and the seconds since the start."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -2,7 +2,7 @@
 
     python -m nodetriage.analysis.cli.model ettr --gpus 4096 --rf-per-1000-node-days 6.5
 
-A verb gets the parsed arguments and gives an Answer; only `speak` prints. Nothing heavy is imported before it is used.
+A verb gets the parsed arguments and gives an Answer; only `speak` prints. A verb imports what it needs.
 """
 
 import argparse

@@ -11,20 +11,20 @@ from nodetriage.service.table import Line, Table
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a verb found: figures, rows of a table, and what could not be answered and why."""
+    """What a verb found: figures, rows of a table, and what the models cannot answer and why."""
 
     figures: tuple[Figure, ...] = ()
     rows: tuple[dict[str, Any], ...] = ()
     refused: tuple[str, ...] = ()
 
     def as_json(self) -> str:
-        """One object; what is empty is left out."""
+        """One object without empty fields."""
         found = {"figures": [f.row() for f in self.figures], "rows": self.rows, "refused": self.refused}
         shown = {"kind": "model", **{k: v for k, v in found.items() if v}}
         return json.dumps(shown, indent=2, allow_nan=False) + "\n"
 
     def parts(self) -> Iterator[Line | Table]:
-        """For a person: figures, the table, then what was refused."""
+        """For a person: figures, the table, then refusals."""
         yield from (Line(line) for f in self.figures for line in f.line().splitlines())
         if self.rows:
             yield Line("model:", "bold")

@@ -1,4 +1,4 @@
-"""`nodetriagectl simulate`: writes a made-up history with its truth, for trying the reports and their settings."""
+"""`nodetriagectl simulate`: writes a simulated history and its truth, to try the reports and their settings on."""
 
 import argparse
 import json
@@ -8,9 +8,9 @@ from pathlib import Path
 
 def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds `simulate`; `args.verb(args)` runs it and gives the exit status."""
-    text = "write a made-up fleet's jobs and events, and what was planted in them, as Parquet"
+    text = "write a simulated fleet's jobs and events, and the planted faults, as Parquet"
     parser = subparsers.add_parser("simulate", help=text, description=text)
-    parser.add_argument("directory", type=Path, help="where to write; made if it does not exist")
+    parser.add_argument("directory", type=Path, help="where to write; created if it does not exist")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="(default: 1)")
     parser.add_argument("--nodes", type=int, default=200, metavar="N", help="of 8 GPUs each (default: 200)")
     parser.add_argument("--days", type=int, default=90, metavar="N", help="(default: 90)")

@@ -36,12 +36,12 @@ class Attribution:
     after_min: float = 5.0
     anchor: Literal["end", "start"] = "end"
     min_severity: Severity = Severity.MAJOR  # from here on a finding is a failed check
-    # A fault that was told long before and was there all through the window. It is kept among the causes, but counts
+    # A fault that was reported long before and was open all through the window. It is kept among the causes, but counts
     # only if this is set: on simulated fleets most jobs that end so ended for another reason (docs/history.md).
     open_faults: bool = False
-    open_at_most_h: float = 24.0  # a fault that nobody cleared is not taken for open any longer
+    open_at_most_h: float = 24.0  # a fault that was never cleared counts as open for this long
     states: tuple[str, ...] = ("FAILED", "NODE_FAIL", "BOOT_FAIL", "REQUEUED")
-    shared_share: float = 0.5  # a fault on so large a part of a job's nodes (and on two) is no single node's
+    shared_share: float = 0.5  # a fault on this share of a job's nodes (and on at least two) is no single node's
 
     def __post_init__(self) -> None:
         if self.before_min < 0 or self.after_min < 0 or self.open_at_most_h < 0:
@@ -106,9 +106,9 @@ def _causes(history: History, ended: pl.DataFrame, settings: Attribution) -> pl.
         .filter(pl.col("node").is_not_null())
     )
     found = evidence.met(evidence.episodes(history.events, timedelta(hours=settings.open_at_most_h)), windows)
-    told = (pl.col("events") > 0) | settings.open_faults
-    failed = told & (pl.col("severity") >= int(settings.min_severity)) & (pl.col("domains") != _USER)
-    # "Nearest" first: what counts, then what makes others wait, then the taxonomy, then time.
+    reported = (pl.col("events") > 0) | settings.open_faults
+    failed = reported & (pl.col("severity") >= int(settings.min_severity)) & (pl.col("domains") != _USER)
+    # "Nearest" first: what counts, then causes before symptoms, then the taxonomy, then time.
     return (
         found.with_columns(failed.fill_null(False).alias("failed"))
         .sort(["run", *_NEAREST], descending=[False, True, *[False] * (len(_NEAREST) - 1)])

@@ -8,12 +8,12 @@ import polars as pl
 from nodetriage.analysis.history.attribution import Attributed
 from nodetriage.analysis.history.history import History, started
 
-_DEEPEST = 10  # preemptions in a row that are followed back; a schedule that goes deeper goes round
+_DEEPEST = 10  # preemptions in a row that are followed back; a deeper chain is a cycle
 
 
 @dataclass(frozen=True, slots=True)
 class Cascades:
-    """`guaranteed_h`: a job preempted sooner breaks the policy. `grace_s`: how soon a preemptor starts then."""
+    """`guaranteed_h`: a preemption sooner violates the policy. `grace_s`: how soon a preemptor starts then."""
 
     lost_min: float = 30.0  # of work that a stopped run loses at most: half of hourly checkpoints
     guaranteed_h: float = 2.0
@@ -95,7 +95,7 @@ def top(found: Linked, attributed: Attributed, most: int = 20) -> pl.DataFrame:
 
 
 def _with_preemptor(stopped: pl.DataFrame, runs: pl.DataFrame, settings: Cascades) -> pl.DataFrame:
-    """Adds `inferred`, and a preemptor where the scheduler named none and one is plain to see."""
+    """Adds `inferred`, and a preemptor where the scheduler named none and only one is possible."""
     stopped = stopped.with_columns(pl.lit(False).alias("inferred"))
     silent = stopped.filter(pl.col("preempted_by").is_null())
     if silent.is_empty() or not settings.infer:
@@ -125,7 +125,7 @@ def _guesses(silent: pl.DataFrame, runs: pl.DataFrame, settings: Cascades) -> pl
             tolerance=timedelta(seconds=settings.grace_s),
             check_sortedness=False,
         )
-        # Preemption is between QOS; a job of the same one, or the job itself come back, merely was next.
+        # Preemption is between QOS; a job of the same QOS, or the requeued job itself, only took the free nodes.
         .filter((pl.col("guess") != pl.col("job_id")) & (pl.col("its_qos") != pl.col("qos")))
         .sort(["run", "gpus", "guess"], descending=[False, True, False])
         .unique("run", keep="first", maintain_order=True)

@@ -34,7 +34,7 @@ def combinations(attributed: Attributed) -> pl.DataFrame:
 
 
 def like_priority_share(attributed: Attributed) -> float | None:
-    """The share of attributed jobs whose highest severity two or more checks told; None where there is no job."""
+    """The share of attributed jobs whose highest severity two or more checks reported; None where there is no job."""
     failed = attributed.causes.filter("failed")
     highest = failed.filter(pl.col("severity") == pl.col("severity").max().over("run"))
     checks = highest.group_by("run").agg(pl.col("check").n_unique().alias("checks"))
@@ -44,7 +44,7 @@ def like_priority_share(attributed: Attributed) -> float | None:
 def marginal(attributed: Attributed) -> pl.DataFrame:
     """check, jobs (attributed, where it failed), only (no other check failed), share_only (of all attributed jobs).
 
-    `only` is what would be lost without the check: those jobs would have no evidence at all.
+    `only` are the jobs that have no other evidence: without the check they would have none.
     """
     seen = _seen(attributed, "check").with_columns(pl.len().over("run").alias("checks"))
     total = max(seen["run"].n_unique(), 1)

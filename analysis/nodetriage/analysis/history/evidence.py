@@ -28,22 +28,24 @@ class Episodes:
 
 
 def episodes(events: pl.DataFrame, open_at_most: timedelta) -> Episodes:
-    """Events as episodes. A fault that nobody cleared is taken to be over after `open_at_most`."""
+    """Events as episodes. A fault that was never cleared ends after `open_at_most`."""
     known = fault_table.table_of(events)
-    told = events.filter(pl.col("kind").is_in(("raised", "changed", "repeated", "cleared")) & (pl.col("fault") != ""))
-    told = told.join(known, on=["fault", "xid"], how="left", nulls_equal=True)
+    reported = events.filter(
+        pl.col("kind").is_in(("raised", "changed", "repeated", "cleared")) & (pl.col("fault") != "")
+    )
+    reported = reported.join(known, on=["fault", "xid"], how="left", nulls_equal=True)
     component = ["node", "check", "component", "fault"]
-    told = told.with_columns(pl.col("at").dt.epoch("us").alias("from_us")).sort(
+    reported = reported.with_columns(pl.col("at").dt.epoch("us").alias("from_us")).sort(
         [*component, "from_us"], maintain_order=True
     )
     same = pl.all_horizontal(pl.col(c) == pl.col(c).shift(-1) for c in component).fill_null(False)
     longest = pl.col("from_us") + open_at_most // timedelta(microseconds=1)
     until = pl.when(same).then(pl.min_horizontal(pl.col("from_us").shift(-1), longest)).otherwise(longest)
-    told = told.with_columns(pl.when("condition").then(until).otherwise("from_us").alias("to_us"))
-    told = told.filter(pl.col("kind") != "cleared")
-    streams = told.unique(_STREAM, maintain_order=True).sort(_STREAM).with_row_index("stream")
+    reported = reported.with_columns(pl.when("condition").then(until).otherwise("from_us").alias("to_us"))
+    reported = reported.filter(pl.col("kind") != "cleared")
+    streams = reported.unique(_STREAM, maintain_order=True).sort(_STREAM).with_row_index("stream")
     streams = streams.with_columns((pl.col("node").rank("dense") - 1).cast(pl.Int64).alias("node_id"))
-    rows = told.join(streams.select(*_STREAM, "stream", "node_id"), on=_STREAM, nulls_equal=True)
+    rows = reported.join(streams.select(*_STREAM, "stream", "node_id"), on=_STREAM, nulls_equal=True)
     streams = streams.drop("at", "kind", "component", "from_us", "to_us")
     return Episodes(
         rows.select("stream", "node_id", "component", "from_us", "to_us").sort("stream", "from_us"), streams
@@ -82,7 +84,7 @@ def _streams_met(index: "_Index", asked: pl.DataFrame, rows: pl.DataFrame) -> pl
     lo = asked["lo"].to_numpy()
     started, first, was_open = index.hits(asked["stream"].to_numpy(), lo, asked["hi"].to_numpy())
     hit = (started > 0) | (was_open > 0)
-    # Where nothing began in the window, what is open began last before it.
+    # Where no episode began in the window, the open one is the last that began before it.
     place = pl.Series(index.order[np.where(started > 0, first, first - 1)[hit]], dtype=pl.Int64)
     return asked.filter(pl.Series(hit, dtype=pl.Boolean)).select(
         "run",

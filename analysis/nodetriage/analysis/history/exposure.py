@@ -73,11 +73,11 @@ def runs(jobs: pl.DataFrame, window: Window, failed: pl.Expr) -> pl.DataFrame:
 
 
 def node_count() -> pl.Expr:
-    """Nodes of a job: as told, else as listed, else as its GPUs need, else one."""
-    told = pl.when(pl.col("node_count") > 0).then("node_count")
+    """Nodes of a job: as counted, else as listed, else as its GPUs need, else one."""
+    counted = pl.when(pl.col("node_count") > 0).then("node_count")
     listed = pl.when(pl.col("nodes").list.len() > 0).then(pl.col("nodes").list.len().cast(pl.Int32))
     needed = pl.when(pl.col("gpus") > 0).then(((pl.col("gpus") - 1) // GPUS_PER_NODE + 1).cast(pl.Int32))
-    return pl.coalesce(told, listed, needed, pl.lit(1, dtype=pl.Int32))
+    return pl.coalesce(counted, listed, needed, pl.lit(1, dtype=pl.Int32))
 
 
 def daily_node_days(jobs: pl.DataFrame, window: Window) -> Floats:
@@ -105,7 +105,7 @@ def day_edges_us(window: Window) -> Floats:
 
 
 def _used_before(at: "np.ndarray[tuple[int], np.dtype[np.int64]]", nodes: Floats, edges: Floats) -> Floats:
-    """For each edge: the node time up to it, had every run gone on for ever from `at` on.
+    """For each edge: the node time up to it, if every run continued without end from `at`.
 
     It is a sum of ramps, so two cumulative sums over the edges do, however many runs there are.
     """

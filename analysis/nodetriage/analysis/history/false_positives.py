@@ -1,7 +1,7 @@
 """The false-positive budget: jobs that COMPLETED although a check failed on one of their nodes while they ran.
 
-It is a correlation, not proof of a false alarm: a job can survive a real fault. But where many do, the check is too
-eager. The budget is strict: a share of exactly 1 % is over it.
+It is a correlation, not proof of a false alarm: a job can survive a real fault. But where many do, the check reports
+too much. The budget is strict: a share of exactly 1 % is over it.
 """
 
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def with_share(table: pl.DataFrame, count: str, of: int) -> pl.DataFrame:
 
 
 def _windows(done: pl.LazyFrame, nodes: pl.Series) -> pl.DataFrame:
-    # Most nodes have no failed check; their millions of jobs never leave the scan.
+    # Most nodes have no failed check; so their jobs are filtered before the join.
     return (
         done.select("run", pl.col("nodes").alias("node"), pl.col("start_at").alias("lo"), pl.col("end_at").alias("hi"))
         .explode("node", empty_as_null=False)

@@ -23,7 +23,7 @@ from nodetriage.analysis.tables import (
     sound_jobs,
 )
 
-# Events from so long before the period and after it still bear on its jobs: windows, faults that were open.
+# Events from so long before the period and after it still matter to its jobs: windows, faults that were open.
 _LEAD = timedelta(days=1)
 _LAG = timedelta(hours=1)
 
@@ -49,13 +49,13 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a history comes from; what is None is not there."""
+    """Where a history comes from; None: there is no such source."""
 
     jobs: Path | None = None
     events: Path | None = None
     outages: Path | None = None
     database: str | None = None
-    zone: str = "UTC"  # in which sacct wrote its times
+    zone: str = "UTC"  # the time zone of sacct's times
 
 
 def load(
@@ -97,7 +97,7 @@ def of(
     until: datetime | None = None,
     outages: pl.DataFrame | None = None,
 ) -> History:
-    """A history of sound tables. Without bounds the period is from the first start or event to the last."""
+    """A history of validated tables. Without bounds the period is from the first start or event to the last."""
     first, last = _extent(jobs, events, now)
     since, until = since or first, until or last
     start, end = pl.lit(since, dtype=TIME), pl.lit(until, dtype=TIME)

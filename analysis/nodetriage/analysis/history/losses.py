@@ -11,7 +11,7 @@ from nodetriage.analysis.history.history import History, started
 from nodetriage.analysis.history.observed import Observe
 from nodetriage.analysis.history.sizes import size_class, size_order
 
-# Where the week went, in the order in which it is drawn. The model's parts say so.
+# What a week's GPU hours went to, in drawing order. `model` marks the computed parts.
 BUCKETS: Mapping[str, str] = MappingProxyType(
     {
         "useful": "what remains",

@@ -24,7 +24,7 @@ class Observe:
     """Which runs count, and what a start and a checkpoint cost. Times as named."""
 
     least_training_h: float = 48.0
-    qos: str | None = None  # the top priority's name; None takes all, and says so
+    qos: str | None = None  # the top priority's name; None takes all, and a note says so
     # What makes attempts one run: the id that Slurm keeps when it requeues, or what users submit anew under one name.
     one_run: Literal["job_id", "user_and_name"] = "job_id"
     restart_min: float = 5.0
@@ -99,11 +99,11 @@ def _attempts(history: History, settings: Observe) -> pl.DataFrame:
     """The started runs of ids that were requeued or ran long, with the time each waited."""
     job = pl.col("job_id")
     if settings.one_run == "user_and_name":
-        # Without both the id has to do.
+        # Without both, the id stands for the run.
         job = pl.concat_str("user", "name", separator="/").fill_null(job).alias("job_id")
     columns = (job, "attempt", "qos", "state", "gpus", "node_count", "submit_at", "eligible_at")
     jobs = started(history.jobs, history.until).select(*columns, "start_at", "end_at", "run_s")
-    # An id that ran for less than an hour in all is no training run; this leaves a small part of a long history.
+    # An id that ran for less than an hour in all is no training run; this removes most rows of a long history.
     busy = jobs.group_by("job_id").agg(pl.col("run_s").sum().alias("all_s")).filter(pl.col("all_s") >= 3600)
     jobs = jobs.join(busy, on="job_id", how="semi").sort("job_id", "start_at")
     ready = pl.max_horizontal("submit_at", "eligible_at")

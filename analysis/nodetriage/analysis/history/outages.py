@@ -1,4 +1,4 @@
-"""Stretches in which nodes were down: how long, how many at once, how often the same one. Feeds the sizing of spares.
+"""Stretches in which nodes were down: how long, how many at once, how often the same one. The sizing of spares uses it.
 
 The table is node:String, start_day:Float64, end_day:Float64, in days from any origin; those of one node may overlap.
 """

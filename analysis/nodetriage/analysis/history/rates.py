@@ -1,7 +1,7 @@
-"""Measured failure rates of jobs. Two means are kept apart: of the job (hours) and of the node (node-days).
+"""Measured failure rates of jobs. There are two means: of the job (hours) and of the node (node-days).
 
 `failed` is an expression over the job table that is true where the infrastructure ended the run (NODE_FAIL, and FAILED
-that was attributed); `category` names the cause. A rate counts failures over what ran, so it never needs the idle.
+that was attributed); `category` names the cause. A rate counts failures over what ran, so idle time does not matter.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class SizeBucket:
 
     @property
     def gpus(self) -> str:
-        """The sizes in words: "2", "5-8"."""
+        """The sizes as text: "2", "5-8"."""
         return f"{self.gpus_from}-{self.gpus_to}" if self.gpus_from < self.gpus_to else str(self.gpus_to)
 
     @property
@@ -147,17 +147,17 @@ def per_gpu_hour(per_1000_node_days: float, gpus_per_node: int = GPUS_PER_NODE) 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Another cluster's rate beside one's own; `ratio` is own over theirs."""
+    """Another cluster's rate and this one's; `ratio` is own over theirs."""
 
     cluster: str
     rf_per_1000_node_days: float
     about: str
     ratio: float
-    differs: bool  # it lies outside one's own 90 % interval
+    differs: bool  # it lies outside this cluster's 90 % interval
 
 
 def compare(own: Figure) -> tuple[Compared, ...]:
-    """The published clusters, highest rate first, and where `own` (per 1000 node-days) stands to each."""
+    """The published clusters, highest rate first, each with the ratio of `own` (per 1000 node-days) to it."""
     rows = []
     for name, (rate, about) in PUBLISHED.items():
         inside = own.low is None or own.high is None or own.low <= rate <= own.high

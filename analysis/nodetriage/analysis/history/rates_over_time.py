@@ -71,7 +71,7 @@ def rolling(
 
 
 def check_annotations(events: pl.DataFrame, window: Window, settled_days: int = 7) -> pl.DataFrame:
-    """The days on which a check or a fault code was first heard of: a step in the rate there may be no new fault.
+    """The days on which a check or a fault code first reported: a step in the rate there may be no new fault.
 
     day:Date, text:String. The first `settled_days` of the window are skipped, where all is new.
     """

@@ -5,7 +5,7 @@ import polars as pl
 # Upper ends, GPUs; the paper's own split begins above one node of 8.
 _TOPS = (8, 64, 128, 256, 512, 1024, 2048, 4096)
 
-UNKNOWN = "not told"
+UNKNOWN = "unknown"
 
 
 def size_class() -> pl.Expr:

@@ -1,4 +1,4 @@
-"""A history under study: what several reports need is worked out once, when it is first asked for."""
+"""A history under study: computes once what several reports need, on first use."""
 
 import functools
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def read_settings(path: Path | None) -> Settings:
 
 
 class Study:
-    """A history with its settings; the properties are the shared results. `progress` hears what is being done."""
+    """A history with its settings; the properties are the shared results. It calls `progress` with each step."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from nodetriage.analysis.tables import (
 )
 from nodetriage.v1 import health_pb2
 
-# nodetriage.v1.EventKind, the kinds that say something about a node's health.
+# nodetriage.v1.EventKind, the kinds that concern a node's health.
 _KINDS = {1: "raised", 2: "changed", 3: "repeated", 4: "cleared", 5: "outcome"}
 _BATCH_ROWS = 100_000
 
@@ -108,7 +108,7 @@ def open_store(url: str) -> sql.Engine:
         return _open_sqlite(Path(parsed.database))
     options: dict[str, object] = {}
     if kind == "postgresql":
-        # As for the controller: the driver need not be named. Reads only, and gives up where nobody answers.
+        # As for the controller: the driver need not be named. Reads only, and stops waiting where no server answers.
         parsed = parsed.set(drivername="postgresql+psycopg")
         options = {"connect_timeout": 10, "options": "-c default_transaction_read_only=on"}
     try:

@@ -1,6 +1,6 @@
 """Job history from `sacct -P` text, streamed a block at a time.
 
-What to ask of sacct (docs/history.md says why): TZ=UTC sacct -a -D -P --delimiter='|#' -S ... -o COLUMNS
+The command for sacct (docs/history.md gives the reasons): TZ=UTC sacct -a -D -P --delimiter='|#' -S ... -o COLUMNS
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def read_sacct(
 ) -> Imported:
     """The jobs in a file of `sacct -P`; `zone` is the time zone in which sacct wrote (its TZ).
 
-    `progress` hears how many records have been read. Raises TableError where the file cannot be read or has no
+    It calls `progress` with the number of records read. Raises TableError where the file cannot be read or has no
     header with JobID and State.
     """
     frames, problems, read = [], Problems(), 0
@@ -57,7 +57,7 @@ def check_zone(zone: str) -> None:
 
 
 def batches(path: Path, zone: str = "UTC") -> Iterator[Imported]:
-    """The records of `path` as rows of JOBS, a block at a time, not yet looked at for soundness. Raises TableError."""
+    """The records of `path` as rows of JOBS, a block at a time, not yet validated. Raises TableError."""
     try:
         with path.open("rb") as source:
             yield from rows_of(source, zone)
@@ -108,7 +108,7 @@ def _columns(header: Header, lines: pl.Series) -> pl.DataFrame:
 
 
 def _time(column: str, zone: str) -> pl.Expr:
-    """ISO without an offset is in `zone`; with one it is what it says; digits are Unix seconds."""
+    """ISO without an offset is in `zone`, with an offset as given; digits are Unix seconds."""
     text = pl.col(column).str.strip_chars()
     local = (
         text.str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False)
@@ -133,7 +133,7 @@ def _numbers(have: set[str]) -> list[pl.Expr]:
         typed = tres.str.extract_all(r"gres/gpu:[^=,]+=\d+").list.eval(
             pl.element().str.extract(r"=(\d+)$").cast(pl.Int32)
         )
-        # A job that never started has no allocation to tell of.
+        # A job that never started has no allocation.
         found.append(pl.when(tres != "").then(untyped.fill_null(typed.list.sum())).alias("gpus"))
     return found
 
@@ -158,7 +158,7 @@ def _with_lists(shaped: pl.DataFrame, jobs: pl.DataFrame, kept: dict[str, int]) 
 
 
 def _with_clock_changes(shaped: pl.DataFrame, jobs: pl.DataFrame, kept: dict[str, int]) -> pl.DataFrame:
-    """Local times repeat an hour in autumn; Elapsed is true seconds and tells which of the two an end was."""
+    """Local times repeat an hour in autumn; Elapsed counts true seconds and decides which of the two an end was."""
     if not {"elapsedraw", "suspended"} <= set(jobs.columns) or not {"start_at", "end_at"} <= set(shaped.columns):
         return shaped
     elapsed = pl.duration(seconds=pl.col("elapsed_s"))
@@ -168,7 +168,7 @@ def _with_clock_changes(shaped: pl.DataFrame, jobs: pl.DataFrame, kept: dict[str
         jobs["suspended"].is_in(("", "00:00:00")).alias("never_suspended"),
     ).with_columns((off & pl.col("never_suspended")).fill_null(False).alias("off"))
     if n := int(rows["off"].sum()):
-        kept["an end put right by an hour (clock change)"] = n
+        kept["an end corrected by an hour (clock change)"] = n
     end = pl.when("off").then(pl.col("start_at") + elapsed).otherwise(pl.col("end_at")).alias("end_at")
     return rows.with_columns(end).drop("elapsed_s", "never_suspended", "off")
 

@@ -56,7 +56,7 @@ def read_sacct_json(path: Path, now: datetime) -> Imported:
 
 
 def batches(source: TextIO) -> Iterator[Imported]:
-    """Rows of JOBS, BATCH_JOBS at a time, not yet looked at for soundness. Raises TableError where there is no list."""
+    """Rows of JOBS, BATCH_JOBS at a time, not yet validated. Raises TableError where there is no list."""
     rows: list[dict[str, str | None]] = []
     left_out: dict[str, int] = {}
     for job in _jobs(source):
@@ -165,7 +165,7 @@ def _state(job: dict[str, Any]) -> str | None:
 def _exit_code(code: dict[str, Any], state: str) -> str | None:
     status = _number(code.get("return_code"))
     if status == 0 and state == "FAILED":
-        # sacct 22.05 writes 0 whatever the job's exit code was; no code is better than a false one.
+        # sacct 22.05 writes 0 whatever the job's exit code was; so it is dropped.
         return None
     signal = _table(code, "signal")
     number = _number(signal.get("id", signal.get("signal_id")))

@@ -35,7 +35,7 @@ class Header:
 
 @dataclass(slots=True)
 class _Mender:
-    """Joins what line breaks tore apart. One pass over the lines that are not whole records by themselves."""
+    """Joins records that line breaks split. One pass over the lines that are not whole records."""
 
     header: Header
     problems: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class _Mender:
         return record
 
     def give_up(self) -> None:
-        """What was collected is no record."""
+        """The collected lines are no record."""
         if any(p.strip() for p in self.parts):
             self.problems["too few fields"] += 1
         self.parts, self.found = [], 0
@@ -76,7 +76,7 @@ class _Mender:
             reading = [*fields[:i], whole, *fields[i + extra + 1 :]]
             if self._plausible(reading):
                 readings.append(reading)
-        # Two free fields side by side leave open which had the delimiter; all that counts is the same either way.
+        # With two free fields side by side either may have had the delimiter; the others stay the same.
         if len({tuple(self._strict(r)) for r in readings}) != 1:
             self.problems["too many fields"] += 1
             return None
@@ -150,7 +150,7 @@ def _latin(line: bytes, mended: Counter[str]) -> str:
 
 
 def _whole(lines: list[str], header: Header, mender: _Mender) -> pl.Series:
-    """The records in `lines`. The few that are not one line each go through the mender, the rest stay columns."""
+    """The records in `lines`. The few that are not one line each are joined, the rest stay columns."""
     block = pl.DataFrame({"line": pl.Series(lines, dtype=pl.String)}).with_columns(
         pl.col("line").str.strip_suffix("\r").str.replace_all("\x00", "", literal=True)
     )
@@ -163,7 +163,7 @@ def _whole(lines: list[str], header: Header, mender: _Mender) -> pl.Series:
     mended = []
     before = -1
     for at, line in block.filter(~pl.col("good")).select("at", "line").iter_rows():
-        # A whole record in between ends what was torn.
+        # A whole record in between ends the split one.
         if at != before + 1 and mender.parts:
             mender.give_up()
         record = mender.add(line)

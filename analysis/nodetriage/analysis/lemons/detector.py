@@ -1,9 +1,9 @@
-"""Lemon nodes: the few that fail jobs again and again although each repair says they are well.
+"""Lemon nodes: the few that fail jobs again and again although each repair found no fault.
 
 A node is recommended for the Lemon state when the occasions on which it failed jobs are improbable for a node of this
-fleet (Poisson tail against the rate of all other nodes, false discoveries held down by Benjamini and Hochberg 1995),
+fleet (Poisson tail against the rate of all other nodes, false discovery rate after Benjamini and Hochberg 1995),
 or when signals of two kinds stand out of the fleet's own distribution. Users' exclusions explain, they never flag.
-The result is a recommendation: nothing here acts.
+The result is a recommendation: nothing here changes a node.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from scipy import stats
 from nodetriage.analysis.lemons.signals import WINDOW_DAYS, Facts, signals
 from nodetriage.analysis.tables import TIME
 
-# Signals of one kind say the same thing; two kinds must agree. Exclusions are none: they follow rumours.
+# Signals of one kind repeat each other, so two kinds must agree. Exclusions are no kind: users exclude by hearsay.
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "failures": ("multi_node_node_fails", "single_node_node_fails"),
@@ -151,7 +151,7 @@ def _tail(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """P(X >= count) for X Poisson with the rate of all other nodes; a node's own failures do not excuse it."""
     others, time = counts.sum() - counts, exposure.sum() - exposure
-    # Half a failure more: a fleet that saw none so far is not one that cannot fail.
+    # Half a failure more: a fleet without a failure so far can still fail.
     rate = np.divide(others + 0.5, time, out=np.zeros_like(counts), where=time > 0)
     expected = rate * exposure
     chance = np.where((counts > 0) & (expected > 0), stats.poisson.sf(counts - 1, expected), 1.0)

@@ -1,4 +1,4 @@
-"""How good a lemon list is, what it is worth, and why each node is on it."""
+"""How good a lemon list is, what removing its nodes saves, and why each node is on it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def score(flagged: Collection[str], lemons: Collection[str], nodes: int) -> Scor
 
 
 def without(history: History, attributed: Attributed, flagged: Collection[str], least_gpus: int = LARGE_GPUS) -> Effect:
-    """What if the flagged nodes had been out: the large jobs that only they failed would have gone on."""
+    """The effect of removing the flagged nodes: large jobs that failed because of them alone would have continued."""
     jobs = history.jobs.filter((pl.col("gpus") >= least_gpus) & pl.col("end_at").is_not_null())
     jobs = jobs.filter(pl.col("start_at").is_not_null())
     failed = attributed.infrastructure.filter(pl.col("gpus") >= least_gpus)
@@ -94,7 +94,7 @@ def explain(judged: Judged, of: Facts, node: str) -> str:
     days = judged.settings.window_days
     text = [f"{node}: in the {days} days to {judged.until:%Y-%m-%d %H:%M} UTC"]
     text.append(
-        f"{row['failures']} job failures are held against it ({row['single_node_node_fails']} of single-node jobs,"
+        f"{row['failures']} job failures are attributed to it ({row['single_node_node_fails']} of single-node jobs,"
         f" {row['multi_node_node_fails']} of larger ones, on {row['occasions']} occasions) and it was out of service"
         f" {row['out_count']} times,"
         f" where {row['expected']:.2g} were to be expected of a node here (chance {row['p']:.1g}; after correction for"
@@ -106,7 +106,7 @@ def explain(judged: Judged, of: Facts, node: str) -> str:
         names = [f"{s} {row[s]:.3g} (fleet's limit {judged.thresholds[s]:.3g})" for s in row["above"]]
         text.append(f"Out of the fleet's range: {', '.join(names)}.")
     if row["excl_jobid_count"]:
-        text.append(f"Jobs that excluded it: {row['excl_jobid_count']}; by itself that counts for nothing.")
+        text.append(f"Jobs that excluded it: {row['excl_jobid_count']}; that alone flags no node.")
     advice = "Recommended: Lemon, repair before it takes jobs again." if row["flagged"] else "No action is recommended."
     return " ".join([*text, advice])
 

@@ -12,13 +12,13 @@ from nodetriage.checks.model import Severity
 
 WINDOW_DAYS = 28
 
-# The names of the paper, and what each counts. The last one is told in two ways, because its texts differ.
+# The names of the paper, and what each counts. The last one has two definitions, because the paper's texts differ.
 SIGNALS = {
     "excl_jobid_count": "distinct jobs whose users excluded the node",
     "xid_cnt": "distinct Xid codes",
     "tickets": "repair tickets",
     "out_count": "times taken out of service",
-    "multi_node_node_fails": "failures of multi-node jobs that the node is blamed for",
+    "multi_node_node_fails": "failures of multi-node jobs that are attributed to the node",
     "single_node_node_fails": "infrastructure failures of single-node jobs on the node",
     "single_node_failures_per_node_day": "the same, per day that single-node jobs ran on it",
     "single_node_failure_share": "the same, as a share of the single-node jobs that ended on it",
@@ -100,7 +100,7 @@ def signals(of: Facts, until: datetime, days: int = WINDOW_DAYS) -> pl.DataFrame
 
 
 def _use(history: History) -> pl.DataFrame:
-    """Run time by node and day of the end: a run is not longer than a few days, so this is near enough for 28."""
+    """Run time by node and day of the end: a run is not longer than a few days, so the error is small over 28."""
     single = pl.col("nodes").list.len() == 1
     run_days = (pl.col("end_at") - pl.col("start_at")).dt.total_microseconds() / 86_400e6
     return (
@@ -122,7 +122,7 @@ def _use(history: History) -> pl.DataFrame:
 
 
 def _failures(history: History, attributed: Attributed) -> pl.DataFrame:
-    """Job failures by the node they are held against; a multi-node job's only where one is shown at fault."""
+    """Job failures by the node that they are attributed to; of a multi-node job only where the evidence names one."""
     infra = attributed.infrastructure.select(
         "run", pl.col("end_at").alias("at"), "blamed", (pl.col("node_count") == 1).alias("single"), "category"
     )

@@ -25,7 +25,7 @@ def daly_min(checkpoint_write_min: float, mtbf_min: float) -> float:
 
 
 def optimum_min(checkpoint_write_min: float, mtbf_min: float) -> float:
-    """The interval of least wall time: M [1 + W0(-e^{-(1 + delta/M)})]; restart time has no part in it.
+    """The interval of least wall time: M [1 + W0(-e^{-(1 + delta/M)})]; it does not depend on restart time.
 
     W0 is Lambert's function: the solution of e^{(tau+delta)/M} (1 - tau/M) = 1. Raises OutOfDomain.
     """
@@ -40,7 +40,7 @@ def optimum_min(checkpoint_write_min: float, mtbf_min: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Three answers to one question, and how flat the ground around them is."""
+    """Three intervals, and how flat goodput is around them."""
 
     young: Figure
     daly: Figure

@@ -13,7 +13,7 @@ _LEAST, _MOST = 1e-12, 1e12
 
 
 class OutOfDomain(ValueError):
-    """A model was asked about values for which it does not hold; the text says which and what is expected."""
+    """A model does not hold for these values; the text names the value and what is expected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def uptime(mtbf_min: float, repair_min: float, lost_min: float) -> Figure:
 
 
 def usd_per_day(gpus: float, usd_per_gpu_hour: float, points: float) -> Figure:
-    """What so many percentage points of a fleet cost in a day. Raises OutOfDomain."""
+    """The cost per day of so many percentage points of a fleet's goodput. Raises OutOfDomain."""
     positive(gpus=gpus, usd_per_gpu_hour=usd_per_gpu_hour)
     if not -100 <= points <= 100:
         raise OutOfDomain(f"points: expected -100 to 100, got {points:g}")

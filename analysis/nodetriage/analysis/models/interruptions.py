@@ -17,7 +17,7 @@ class Run:
     `productive_min` is the work itself; infinite for the long-run limit. `queue_min` is waited once per start.
     `rework_share` is how much of an interval a failure costs: half where it can strike at any time, all of it in the
     worst case, in which failures strike the checkpoint write itself (linear equations only).
-    Raises OutOfDomain where a value can be none.
+    Raises OutOfDomain for a value that is impossible.
     """
 
     nodes: float
@@ -77,7 +77,7 @@ class Run:
             raise OutOfDomain("rework_share: the exact form and trials follow from failures at any time; expected 0.5")
 
     def finite_productive_min(self) -> float:
-        """`productive_min`, where the caller cannot do with the limit. Raises OutOfDomain."""
+        """`productive_min`, where the caller needs a finite run. Raises OutOfDomain."""
         if math.isinf(self.productive_min):
             raise OutOfDomain("productive_min: expected a finite number for this figure")
         return self.productive_min

@@ -1,4 +1,4 @@
-"""How many checkpoints to keep so that one older than a silent corruption survives until it is noticed."""
+"""How many checkpoints to keep so that one older than a silent corruption still exists when it is noticed."""
 
 import math
 from collections.abc import Iterable

@@ -22,7 +22,7 @@ from nodetriage.analysis.models.figure import OutOfDomain
 from nodetriage.analysis.models.solve import ContourPoint
 
 _INCHES = (8.0, 5.0)
-_MOST_NOTES = 12  # lines for what was first seen; more would hide the rates
+_MOST_NOTES = 12  # lines for first reports; more would hide the rates
 
 
 def save(figure: Figure, directory: Path, name: str) -> tuple[Path, Path]:
@@ -36,7 +36,7 @@ def save(figure: Figure, directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def axes(title: str, x: str, y: str, source: str) -> tuple[Figure, Axes]:
-    """An empty plot with all that it has to say about itself."""
+    """An empty plot with title, labels and source."""
     figure = Figure(figsize=_INCHES, layout="constrained")
     plot = figure.add_subplot()
     plot.set_title(title)
@@ -86,7 +86,7 @@ def _measured(plot: Axes, seen: Sequence[SizeBucket]) -> None:
 
 
 def rolling_rates(rates: pl.DataFrame, annotations: pl.DataFrame, source: str) -> Figure:
-    """Rolling failure rates stacked by cause, with numbered lines where a check was first heard of."""
+    """Rolling failure rates stacked by cause, with numbered lines where a check first reported."""
     title, unit = "Failure rate by cause, 30 days rolling", "failures per 1000 node-days"
     figure, plot = axes(title, "last day of the window (UTC)", unit, source)
     if not rates.height:
@@ -110,7 +110,7 @@ def rolling_rates(rates: pl.DataFrame, annotations: pl.DataFrame, source: str) -
 
 
 def _topmost_first(plot: Axes) -> tuple[list[Artist], list[str]]:
-    """The legend in the order in which the eye meets the layers, lines after them."""
+    """The legend in the order of the layers, then the lines."""
     handles, labels = plot.get_legend_handles_labels()
     pairs = list(zip(handles, labels, strict=True))
     layers = [p for p in pairs if not isinstance(p[0], Line2D)]
@@ -119,7 +119,7 @@ def _topmost_first(plot: Axes) -> tuple[list[Artist], list[str]]:
 
 
 def ettr_contour(points: Sequence[ContourPoint], gpus: float) -> Figure:
-    """Lines of equal ETTR: what a checkpoint write may take at which failure rate."""
+    """Lines of equal ETTR: the longest checkpoint write at each failure rate."""
     title = f"What an ETTR needs at {gpus:,.0f} GPUs (model)"
     figure, plot = axes(
         title, "failures per 1000 node-days", "checkpoint write [min]", "equation 2 at its best interval"

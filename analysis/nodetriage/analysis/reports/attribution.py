@@ -1,4 +1,4 @@
-"""The reports `attribution` and `false-positives`: which failure ended which job, and what the checks are worth."""
+"""The reports `attribution` and `false-positives`: which failure ended which job, and what each check contributes."""
 
 import polars as pl
 
@@ -22,7 +22,7 @@ def attribution_report(study: Study) -> list[Section]:
         "failed_jobs",
         "Jobs that the fleet failed, the latest first",
         _rows(found.infrastructure.sort(["end_at", "job_id"], descending=[True, False])),
-        ("domains: who can be the cause when every signal has ruled out what it can",),
+        ("domains: who can be the cause, after every signal has ruled out what it can",),
     )
     return [_verdicts(study), _by_size(study), _categories(study), *_together(study), _bursts(study), jobs]
 
@@ -76,7 +76,7 @@ def false_positives_report(study: Study) -> list[Section]:
     )
     notes = (
         f"{found.completed:,} COMPLETED jobs; a failed check on one of a job's nodes while it ran; 90 % intervals",
-        "a correlation, not proof of a false alarm: a job may survive a real fault",
+        "a correlation, not proof of a false alarm: a job can survive a real fault",
     )
     return [Section("false_positives", "False-positive budget", found.per_check, notes, alarms)]
 
@@ -96,7 +96,7 @@ def _window_note(study: Study) -> str:
 
 
 def _verdicts(study: Study) -> Section:
-    """Shares of all ended jobs, and of all GPU time: a few large failed jobs weigh far more than their number."""
+    """Shares of all ended jobs, and of all GPU time: a few large failed jobs cost more than their number suggests."""
     ended = started(study.history.jobs, study.history.until).filter(pl.col("end_at").is_not_null())
     all_jobs, all_gpu_h = ended.height, float(ended["gpu_h"].sum())
     counts = study.attributed.ends.group_by("verdict").agg(
@@ -109,10 +109,10 @@ def _verdicts(study: Study) -> Section:
     notes = (
         _window_note(study),
         f"share (90 % interval) is of {all_jobs:,} ended jobs; GPU time of {all_gpu_h:,.0f} GPU hours",
-        f"the fleet failed {int(infra['jobs'].sum()) / max(all_jobs, 1):.2%} of jobs, which held"
+        f"the fleet failed {int(infra['jobs'].sum()) / max(all_jobs, 1):.2%} of jobs, which used"
         f" {float(infra['gpu_h'].sum()) / max(all_gpu_h, 1e-9):.1%} of GPU time",
         "FAILED without a failed check is never among them",
-        "possibly_user: a user's error fits as well; these may be attributed wrongly",
+        "possibly_user: a user's error explains the failure as well, so the attribution may be wrong",
     )
     return Section("verdicts", "How failed jobs are judged", table, notes)
 
@@ -174,7 +174,7 @@ def _together(study: Study) -> list[Section]:
 
 
 def _bursts(study: Study) -> Section:
-    """NODE_FAIL without evidence on several nodes at once is something that they share."""
+    """Several nodes that end with NODE_FAIL at once and without evidence share the cause."""
     silent = study.attributed.ends.filter(pl.col("verdict") == UNATTRIBUTED_NODE_FAIL).sort("end_at")
     gap = (pl.col("end_at") - pl.col("end_at").shift(1)).dt.total_seconds() > _BURST_MIN * 60
     nodes = study.history.jobs.select("run", "nodes")

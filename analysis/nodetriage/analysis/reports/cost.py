@@ -47,7 +47,7 @@ def goodput_report(study: Study) -> list[Section]:
 
 
 def cascades_report(study: Study) -> list[Section]:
-    """The costliest cascades, and preemptions that broke the policy."""
+    """The costliest cascades, and preemptions that violated the policy."""
     links = study.linked.links
     guaranteed = study.settings.cascades.guaranteed_h
     soon = links.filter("too_soon")
@@ -71,6 +71,6 @@ def cascades_report(study: Study) -> list[Section]:
     costliest = cascades.top(study.linked, study.attributed)
     return [
         Section("preemptions", "Preemptions", total, notes),
-        Section("cascades", "The costliest cascades: a job fails, and pushes out others", costliest),
+        Section("cascades", "The costliest cascades: a job fails, restarts and preempts others", costliest),
         Section("preempted_too_soon", f"Preempted before {guaranteed:g} h of run time", too_soon),
     ]

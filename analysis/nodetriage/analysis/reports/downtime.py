@@ -1,4 +1,4 @@
-"""How long nodes are out of service, and the hot spares that this takes. Needs a record of drains and repairs."""
+"""How long nodes are out of service, and how many hot spares cover that. Needs a record of drains and repairs."""
 
 from typing import Final
 
@@ -36,5 +36,5 @@ def downtime_sections(study: Study) -> list[Section]:
         name = f"hot spares for {_TARGET:.0%} of the time (model)"
         figures.append(Figure(name, needed.value, needed.unit, notes=needed.notes))
     except OutOfDomain:
-        pass  # none was repaired yet: there is no mean to go by
+        pass  # no node was repaired yet, so there is no mean
     return [of_figures("downtime", "Nodes out of service", figures)]

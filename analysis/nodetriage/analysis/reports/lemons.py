@@ -1,4 +1,4 @@
-"""The report `lemons`: which nodes to take out for repair, why, and what it would bring."""
+"""The report `lemons`: which nodes to take out for repair, why, and what that would save."""
 
 import polars as pl
 
@@ -19,7 +19,7 @@ def lemons_report(study: Study) -> list[Section]:
         f"flagged: {s.least_failures} or more occasions and q at most {s.false_discovery_rate:g} (Poisson tail against"
         f" all other nodes, Benjamini-Hochberg), or signals of {s.least_kinds} kinds beyond the fleet's"
         f" {s.percentile:.0%} point; exclusions by users never flag",
-        "a recommendation: nothing is done to a node by this report",
+        "a recommendation: this report changes no node",
     )
     texts = tuple(score.explain(judged, facts, node) for node in judged.flagged)
     limits = pl.DataFrame(
@@ -30,7 +30,7 @@ def lemons_report(study: Study) -> list[Section]:
     earlier = detector.rolling(facts, study.history.since, study.history.until, s)
     return [
         Section("lemons", "Nodes recommended for the Lemon state", table, notes, texts=texts),
-        Section("lemon_thresholds", "From where a signal stands out of this fleet", limits),
+        Section("lemon_thresholds", "The value from which a signal stands out in this fleet", limits),
         Section("lemons_rolling", f"Nodes flagged in any window of {s.window_days} days", earlier),
         _effect(study),
         Section("root_causes", "What repairs found", score.root_causes(study.history)),
@@ -48,8 +48,8 @@ def _effect(study: Study) -> Section:
     }
     schema = dict.fromkeys(row, pl.Float64) | dict.fromkeys(list(row)[:3], pl.Int64)
     notes = (
-        f"runs of {score.LARGE_GPUS} GPUs and more; had the flagged nodes been out, the failures blamed on them"
-        " alone would not have been (an upper bound: other nodes would have taken the work)",
+        f"runs of {score.LARGE_GPUS} GPUs and more; without the flagged nodes, the failures attributed to them"
+        " alone would not have happened (an upper bound: other nodes would have taken the work)",
     )
-    title = "What removing them would have spared large jobs"
+    title = "Large-job failures that removing them would have prevented"
     return Section("lemon_effect", title, pl.DataFrame(row, schema=schema), notes, model=True)

@@ -23,13 +23,13 @@ def placement_sections(study: Study) -> list[Section]:
 def _section(plan: pl.DataFrame, level: str, failures: pl.DataFrame, spent: pl.DataFrame) -> Section:
     found = placement.by_group(failures, spent, plan, level)
     alarms = tuple(
-        f"{level} {group}: {count} failures where {expected:.3g} were to be expected (q = {q:.1g})"
+        f"{level} {group}: {count} failures where {expected:.3g} expected (q = {q:.1g})"
         for group, count, expected, q in found.filter(pl.col("q_value") < _SIGNIFICANT)
         .select("group", "failures", "expected", "q_value")
         .iter_rows()
     )
     notes = (
-        "failures held against a node, once an occasion; a multi-node job's only where one node is shown at fault",
+        "failures attributed to a node, once an occasion; of a multi-node job only where the evidence names one node",
         "per 1000 node-days of jobs, 90 % intervals; p_value: chance of so many were all alike; q_value: corrected for"
         f" {found.height} groups",
     )

@@ -36,7 +36,7 @@ def mttf_report(study: Study) -> list[Section]:
     alarms = tuple(m.text for m in rates.misfits(buckets, rf))
     notes = (
         "job_mttf: hours that a job of the size runs to a failure; node_mttf: node-days to a failure; 90 % intervals",
-        "no failure seen: the low end is a bound, the rest unknown",
+        "no failure: the low end is a lower bound, the rest is unknown",
         f"model_mttf_h (model): 24/(N r_f), r_f of jobs above {fleet.larger_than_gpus} GPUs",
         "an alarm where the interval excludes the model; one bucket in ten does so by chance",
     )
@@ -45,7 +45,7 @@ def mttf_report(study: Study) -> list[Section]:
 
 
 def rates_report(study: Study) -> list[Section]:
-    """Failures by cause in three units, the rolling rate, and the days on which a check was first heard of."""
+    """Failures by cause in three units, the rolling rate, and the days on which a check first reported."""
     study.progress("failure rates by cause")
     category = pl.col("category")
     causes = rates_over_time.by_category(study.jobs, study.window, FAILED, category)
@@ -68,9 +68,9 @@ def rates_report(study: Study) -> list[Section]:
         ),
         Section(
             "checks_first_seen",
-            "Checks and faults first heard of",
+            "Checks and faults that first reported in this period",
             firsts,
-            ("a step in the rate on such a day may be the new check, not a new fault",),
+            ("a step in the rate on such a day may come from the new check, not from a new fault",),
         ),
         *placement_sections(study),
     ]
@@ -119,7 +119,7 @@ def _published(study: Study) -> Section:
         "outside_own_interval": pl.Boolean,
         "about": pl.String,
     }
-    notes = ("they do not count the same things; compare orders of magnitude",)
+    notes = ("these clusters do not count the same events; compare orders of magnitude only",)
     return Section("published_clusters", "Other clusters", pl.DataFrame(rows, schema=schema, orient="row"), notes)
 
 

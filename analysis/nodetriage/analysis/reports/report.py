@@ -1,4 +1,4 @@
-"""What a report is: tables with titles and notes. The reports themselves are in reports_*.py."""
+"""What a report is: tables with titles and notes. Each other module of this folder makes some of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ REPORTS: Mapping[str, Callable[[Study], list[Section]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report of a study, with what a reader must know of its input."""
+    """One report of a study, with its alarms."""
 
     name: str
     sections: tuple[Section, ...]
@@ -35,7 +35,7 @@ class Report:
 
 
 def make(study: Study, names: tuple[str, ...]) -> list[Report]:
-    """The reports by `names`, in that order, after one that says what went in."""
+    """The reports by `names`, in that order, after one that describes the input."""
     reports = [Report("input", (input_section(study),))]
     for name in names:
         study.progress(f"report {name}")
@@ -44,13 +44,13 @@ def make(study: Study, names: tuple[str, ...]) -> list[Report]:
 
 
 def about_job(study: Study, job_id: str) -> list[Report]:
-    """What is known of one job."""
+    """The attempts of one job, their verdicts and the faults around their ends."""
     found = attribution.job_report(study, job_id)
     return [Report("input", (input_section(study),)), Report(f"job {job_id}", tuple(found))]
 
 
 def input_section(study: Study) -> Section:
-    """What was read, and everything that was wrong with it, by kind."""
+    """The input, and its problems by kind."""
     history = study.history
     rows = [row for source, problems in history.problems.items() for row in _rows(source, problems)]
     schema = {"source": pl.String, "problem": pl.String, "rows": pl.Int64, "left_out": pl.Boolean}
@@ -59,9 +59,9 @@ def input_section(study: Study) -> Section:
         f" {history.since:%Y-%m-%d %H:%M} to {history.until:%Y-%m-%d %H:%M} UTC ({history.days:.1f} days)",
     ]
     if not rows:
-        notes.append("nothing was wrong with the input")
+        notes.append("no problem with the input")
     table = pl.DataFrame(rows, schema=schema, orient="row")
-    return Section("input", "What was read, and what was wrong with it", table, tuple(notes))
+    return Section("input", "Input, and its problems", table, tuple(notes))
 
 
 def _rows(source: str, problems: Problems) -> list[tuple[str, str, int, bool]]:

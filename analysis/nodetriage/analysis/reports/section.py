@@ -17,7 +17,7 @@ class Section:
     notes: tuple[str, ...] = ()
     alarms: tuple[str, ...] = ()
     model: bool = False
-    texts: tuple[str, ...] = ()  # paragraphs for a reader, one a finding
+    texts: tuple[str, ...] = ()  # paragraphs, one a finding
 
 
 def of_figures(name: str, title: str, figures: list[Figure], *, model: bool = False) -> Section:

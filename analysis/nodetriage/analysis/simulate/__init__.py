@@ -44,7 +44,7 @@ class Simulated:
 def fleet(
     seed: int, settings: Fleet | None = None, progress: Callable[[int, int], None] = lambda week, weeks: None
 ) -> Simulated:
-    """The whole history at once; `progress` hears of each week. Four million jobs take some 15 s and 3 GB."""
+    """The whole history at once; It calls `progress` for each week. Four million jobs take some 15 s and 3 GB."""
     settings = settings or Fleet()
     weeks = -(-settings.days // EPOCH_DAYS)
     parts = []

@@ -1,4 +1,4 @@
-"""What the checks report about the planted faults, and what they report besides."""
+"""What the checks report: the planted faults, and noise."""
 
 from collections.abc import Sequence
 

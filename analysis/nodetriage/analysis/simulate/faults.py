@@ -33,7 +33,7 @@ class Faults:
 
 
 def nodes(rng: np.random.Generator, fleet: Fleet) -> Nodes:
-    """Deals out lemons; the mean hazard over the fleet is the planted rate exactly."""
+    """Chooses the lemons; the mean hazard over the fleet is the planted rate exactly."""
     lemons = round(fleet.lemon_share * fleet.nodes)
     lemon = np.zeros(fleet.nodes, dtype=np.bool_)
     lemon[rng.choice(fleet.nodes, size=lemons, replace=False)] = True

@@ -14,7 +14,7 @@ _LARGE_GPUS = 256  # from here a requeued job may push others out
 _GPUS_PER_PREEMPTION = 64
 _PREEMPTABLE_AFTER_DAYS = 2 / 24
 
-# How runs end that no fault of the machine touched: shares after arXiv 2410.21680, figure 3.
+# How runs end that no hardware fault ended: shares after arXiv 2410.21680, figure 3.
 _ENDS = (
     ("COMPLETED", "0:0", 0.660),
     ("FAILED", "1:0", 0.240),
@@ -26,7 +26,7 @@ _ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What is decided about each attempt: its number (job), attempt, end, and who pushed it out (index or -1)."""
+    """What is decided about each attempt: its number (job), attempt, end, and which run preempted it (index or -1)."""
 
     attempts: Attempts
     job: Ints
@@ -149,7 +149,7 @@ def _ends(fleet: Fleet, faults: Faults, runs: Runs, epoch: int) -> tuple[pl.Seri
 
 
 def _exclusions(rng: np.random.Generator, names: pl.Series, size: int) -> pl.Series:
-    """One job in two hundred keeps off a node that its user distrusts, mostly without a reason."""
+    """One job in two hundred excludes a node, mostly without a reason."""
     distrusted = np.where(rng.random(size) < 0.005, rng.integers(len(names), size=size), -1)
     lists = pl.concat([names.reshape((-1, 1)).arr.to_list(), pl.Series([[]], dtype=pl.List(pl.String))])
     return lists.gather(np.where(distrusted < 0, len(names), distrusted))
