@@ -9,8 +9,8 @@ from simulated import START, Month
 
 from nodetriage.controller.cli.main import main
 from nodetriage.controller.engine import inputs
-from nodetriage.controller.policy.replay import ReplayInput
 from nodetriage.controller.policy.state import Action, ActionKind, FleetState, NodeEvent, Step
+from nodetriage.controller.policy.verify.replay import ReplayInput
 from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import state_store

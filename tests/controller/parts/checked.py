@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodetriage.controller.policy import transition
-from nodetriage.controller.policy.invariants import check_invariants, check_step
 from nodetriage.controller.policy.state import ActionKind, Event, FleetState, Step
+from nodetriage.controller.policy.verify.invariants import check_invariants, check_step
 from nodetriage.controller.settings.rules import Policy
 
 

@@ -61,7 +61,7 @@ from nodetriage.controller.policy.state import (
 )
 from nodetriage.controller.scheduler import ReservationView, SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
-from nodetriage.controller.store import schema, state_store
+from nodetriage.controller.store import action_queue, schema, state_store
 
 KINDS = {
     "raise": EventKind.RAISED,
@@ -110,7 +110,7 @@ class Scenario:
         step = self.steps.step(before, event, self.now, self.policy)
         with self.engine.begin() as connection:
             if isinstance(event, ActionDone):
-                state_store.finish(connection, event, self.now)
+                action_queue.finish(connection, event, self.now)
             state_store.save(connection, before, step, self.now)
         self.state = step.state
         for t in step.transitions:
@@ -257,11 +257,11 @@ class Scenario:
         while intents := self._due():
             asyncio.run(self._try(intents[0]))
 
-    def _due(self) -> list[state_store.Intent]:
+    def _due(self) -> list[action_queue.Intent]:
         with self.engine.connect() as connection:
-            return state_store.due(connection, self.now)
+            return action_queue.due(connection, self.now)
 
-    async def _try(self, intent: state_store.Intent) -> None:
+    async def _try(self, intent: action_queue.Intent) -> None:
         action, said = intent.action, len(self.slurm.said)
         checked = recheck(self.state, action, self.now, self.policy)
         if checked.then is Then.CANCEL:
@@ -273,16 +273,16 @@ class Scenario:
         if checked.then is Then.WAIT:
             self.out.append(f"put off {action.id}: {checked.why}")
             with self.engine.begin() as connection:
-                state_store.put_off(connection, action, checked.why, self.now + timedelta(seconds=15))
+                action_queue.put_off(connection, action, checked.why, self.now + timedelta(seconds=15))
             return
         with self.engine.begin() as connection:
-            state_store.start(connection, action, self.now)
+            action_queue.start(connection, action, self.now)
         try:
             done = await actions.perform(action, self.slurm)
         except SchedulerError as error:
             self.out.append(f"not done {action.id}: {error}")
             with self.engine.begin() as connection:
-                state_store.retry(connection, action, str(error), self.now + timedelta(seconds=1))
+                action_queue.retry(connection, action, str(error), self.now + timedelta(seconds=1))
             if not isinstance(error, SchedulerRefused):
                 self.take(SchedulerFailed(str(error)))
             return

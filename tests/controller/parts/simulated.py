@@ -14,7 +14,6 @@ from fake_slurm import FakeSlurm
 from nodetriage.checks.model import Severity
 from nodetriage.controller.engine import actions
 from nodetriage.controller.policy.preconditions import Then, recheck
-from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -27,6 +26,7 @@ from nodetriage.controller.policy.state import (
     SchedulerSeen,
     Tick,
 )
+from nodetriage.controller.policy.verify.replay import Decided, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.scheduler import SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
 

@@ -21,7 +21,6 @@ from nodetriage.controller.engine import actions, inputs
 from nodetriage.controller.policy import common_mode
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.reason import parse_reason
-from nodetriage.controller.policy.replay import Decided, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -35,6 +34,7 @@ from nodetriage.controller.policy.state import (
     SchedulerSeen,
     Tick,
 )
+from nodetriage.controller.policy.verify.replay import Decided, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.scheduler import SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy, Response, Rule
 

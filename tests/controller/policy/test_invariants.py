@@ -11,7 +11,6 @@ import pytest
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import transition
 from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, MaintenanceFact
-from nodetriage.controller.policy.invariants import check_invariants, check_step
 from nodetriage.controller.policy.notices import Reply
 from nodetriage.controller.policy.state import (
     Action,
@@ -24,6 +23,7 @@ from nodetriage.controller.policy.state import (
     Step,
     Transition,
 )
+from nodetriage.controller.policy.verify.invariants import check_invariants, check_step
 from nodetriage.controller.settings.limits import DrainLimits
 from nodetriage.controller.settings.rules import Mode, Policy
 

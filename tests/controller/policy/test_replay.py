@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Engine, create_engine, select
 
 from nodetriage.controller.engine import inputs
 from nodetriage.controller.engine.reconciler import Reconciler
-from nodetriage.controller.policy import replay
-from nodetriage.controller.policy.replay import PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.state import ActionKind, FleetState, NodeEvent, SchedulerSeen
+from nodetriage.controller.policy.verify import replay
+from nodetriage.controller.policy.verify.replay import PolicyLoaded, ReplayInput
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.settings.limits import DrainLimits
 from nodetriage.controller.settings.rules import Mode, Policy, Response

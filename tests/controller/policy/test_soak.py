@@ -3,7 +3,7 @@
 import pytest
 from soak import RULES, Soak
 
-from nodetriage.controller.policy import replay
+from nodetriage.controller.policy.verify import replay
 
 
 @pytest.mark.parametrize("seed", [1, 2])

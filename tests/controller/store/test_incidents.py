@@ -25,7 +25,7 @@ from nodetriage.controller.policy.state import (
 )
 from nodetriage.controller.scheduler import JobView
 from nodetriage.controller.settings.rules import Policy
-from nodetriage.controller.store import mappers, schema, state_store
+from nodetriage.controller.store import action_queue, mappers, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.controller.store.incidents import GAP, Symptom, device_names, group, on_path_s, primary
 from nodetriage.v1 import health_pb2 as pb
@@ -146,13 +146,13 @@ class ReplayInput:
         before, step = self.state, checked.step(self.state, event, at, Policy())
         with self.engine.begin() as connection:
             if isinstance(event, ActionDone):
-                state_store.finish(connection, event, at)
+                action_queue.finish(connection, event, at)
             state_store.save(connection, before, step, at)
         self.state = step.state
 
     def do(self, kind: ActionKind, at: datetime, *jobs: JobView) -> None:
         with self.engine.connect() as connection:
-            (intent,) = [i for i in state_store.due(connection, at) if i.action.kind is kind]
+            (intent,) = [i for i in action_queue.due(connection, at) if i.action.kind is kind]
         self.take(ActionDone(intent.action, ActionOutcome.DONE, "", jobs), at)
 
 

@@ -24,7 +24,7 @@ from nodetriage.controller.policy.state import (
 )
 from nodetriage.controller.scheduler import JobView, NodeView
 from nodetriage.controller.settings.rules import Policy
-from nodetriage.controller.store import schema, state_store
+from nodetriage.controller.store import action_queue, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.v1 import health_pb2 as pb
 
@@ -47,14 +47,14 @@ def take(engine: Engine, state: FleetState, event: Event, at: datetime = NOW) ->
     step = checked.step(state, event, at, Policy())
     with engine.begin() as connection:
         if isinstance(event, ActionDone):
-            state_store.finish(connection, event, at)
+            action_queue.finish(connection, event, at)
         state_store.save(connection, state, step, at)
     return step.state
 
 
-def due(engine: Engine, at: datetime = NOW) -> list[state_store.Intent]:
+def due(engine: Engine, at: datetime = NOW) -> list[action_queue.Intent]:
     with engine.connect() as connection:
-        return state_store.due(connection, at)
+        return action_queue.due(connection, at)
 
 
 def loaded(engine: Engine) -> FleetState:
@@ -118,7 +118,7 @@ def test_an_action_is_in_doubt_once_begun_and_gone_once_done(engine: Engine) -> 
     (first,) = due(engine)
     assert (first.attempts, first.in_doubt) == (0, False)
     with engine.begin() as connection:
-        state_store.start(connection, first.action, NOW)
+        action_queue.start(connection, first.action, NOW)
     (begun,) = due(engine)
     assert (begun.attempts, begun.in_doubt) == (1, True)
     take(engine, state, ActionDone(first.action, ActionOutcome.DONE))
@@ -129,8 +129,8 @@ def test_an_action_that_failed_waits_and_keeps_what_was_said(engine: Engine) -> 
     take(engine, FleetState(), CRITICAL)
     (first,) = due(engine)
     with engine.begin() as connection:
-        state_store.start(connection, first.action, NOW)
-        state_store.retry(connection, first.action, "slurmctld is down", NOW + timedelta(seconds=4))
+        action_queue.start(connection, first.action, NOW)
+        action_queue.retry(connection, first.action, "slurmctld is down", NOW + timedelta(seconds=4))
     assert due(engine, NOW + timedelta(seconds=3)) == []
     (again,) = due(engine, NOW + timedelta(seconds=4))
     assert (again.attempts, again.in_doubt) == (1, False)
@@ -143,7 +143,7 @@ def test_deciding_the_same_deed_again_does_not_do_it_again(engine: Engine) -> No
     take(engine, FleetState(), CRITICAL)
     done = due(engine)[0].action
     with engine.begin() as connection:
-        state_store.finish(connection, ActionDone(done, ActionOutcome.DONE), NOW)
+        action_queue.finish(connection, ActionDone(done, ActionOutcome.DONE), NOW)
         state_store.save(connection, FleetState(), step, NOW)
     assert due(engine) == []
 

@@ -125,7 +125,7 @@ def _dry_run(arguments: argparse.Namespace) -> int:
 def _replay(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import render
     from nodetriage.controller.engine import inputs
-    from nodetriage.controller.policy import replay
+    from nodetriage.controller.policy.verify import replay
     from nodetriage.controller.settings.policy_file import load_policy
     from nodetriage.controller.store.database import NoDatabase
 

@@ -13,7 +13,7 @@ from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.state import ActionDone, Event, FleetState, SchedulerFailed
 from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
-from nodetriage.controller.store import state_store
+from nodetriage.controller.store import action_queue
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.crashpoint import passing
 
@@ -69,9 +69,9 @@ class Executor:
             self._due.clear()
             try:
                 if self._retry_now:
-                    await self._mind.write(lambda c: state_store.retry_now(c, self._mind.now()))
+                    await self._mind.write(lambda c: action_queue.retry_now(c, self._mind.now()))
                     self._retry_now = False
-                intents = await self._mind.read(lambda c: state_store.due(c, self._mind.now(), 1))
+                intents = await self._mind.read(lambda c: action_queue.due(c, self._mind.now(), 1))
                 for intent in intents:
                     await self._try(intent)
             except StoreError as error:
@@ -83,18 +83,18 @@ class Executor:
                     async with asyncio.timeout(self._tick_s):
                         await self._due.wait()
 
-    async def _try(self, intent: state_store.Intent) -> None:
+    async def _try(self, intent: action_queue.Intent) -> None:
         action = intent.action
         if not await self._still_wanted(intent):
             return
         if intent.in_doubt:
             log.warning("action in doubt, looking first", action=action.id, attempts=intent.attempts)
         passing("action.before_start")
-        await self._mind.write(lambda c: state_store.start(c, action, self._mind.now()))
+        await self._mind.write(lambda c: action_queue.start(c, action, self._mind.now()))
         passing("action.after_start")
         await self._guarded(intent, actions.perform(action, self._scheduler))
 
-    async def _still_wanted(self, intent: state_store.Intent) -> bool:
+    async def _still_wanted(self, intent: action_queue.Intent) -> bool:
         """Puts off or calls off what is not to be done now. What may have been done already is looked at first."""
         action = intent.action
         await self._mind.settled()  # the step that recorded the action may not be in `state` yet
@@ -103,13 +103,13 @@ class Executor:
             return True
         if checked.then is Then.WAIT:
             again = self._mind.now() + timedelta(seconds=LOOK_AGAIN_S)
-            await self._mind.write(lambda c: state_store.put_off(c, action, checked.why, again))
+            await self._mind.write(lambda c: action_queue.put_off(c, action, checked.why, again))
         else:
             off = actions.call_off(action, checked.why, self._scheduler, tried=intent.attempts > 0)
             await self._guarded(intent, off)
         return False
 
-    async def _guarded(self, intent: state_store.Intent, doing: Awaitable[ActionDone]) -> None:
+    async def _guarded(self, intent: action_queue.Intent, doing: Awaitable[ActionDone]) -> None:
         action = intent.action
         try:
             done = await doing
@@ -125,12 +125,12 @@ class Executor:
         log.info("action done", action=action.id, node=action.node, outcome=str(done.outcome), text=done.text)
         self._acted()
 
-    async def _again(self, intent: state_store.Intent, error: SchedulerError) -> None:
+    async def _again(self, intent: action_queue.Intent, error: SchedulerError) -> None:
         # A refusal will not change by itself within seconds.
         first = RETRY_MOST_S / 4 if isinstance(error, SchedulerRefused) else RETRY_FIRST_S
         wait_s = min(RETRY_MOST_S, first * 2 ** min(intent.attempts, 16))
         at = self._mind.now() + timedelta(seconds=wait_s)
         log.warning("action not done", action=intent.action.id, why=str(error), again_in_s=wait_s)
-        await self._mind.write(lambda c: state_store.retry(c, intent.action, str(error), at))
+        await self._mind.write(lambda c: action_queue.retry(c, intent.action, str(error), at))
         if not isinstance(error, SchedulerRefused):
             await self._mind.post(SchedulerFailed(str(error)[:300]))

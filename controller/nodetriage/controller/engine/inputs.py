@@ -14,7 +14,6 @@ from sqlalchemy import Connection, select
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
-from nodetriage.controller.policy.replay import Entry, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.policy.state import (
     ActionDone,
     ContactChanged,
@@ -27,6 +26,7 @@ from nodetriage.controller.policy.state import (
     SchedulerSeen,
     Tick,
 )
+from nodetriage.controller.policy.verify.replay import Entry, History, PolicyLoaded, ReplayInput
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema

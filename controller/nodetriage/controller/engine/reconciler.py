@@ -16,9 +16,8 @@ from sqlalchemy import Connection
 
 from nodetriage.controller.engine import inputs
 from nodetriage.controller.engine.executor import RETRY_FIRST_S, Executor
+from nodetriage.controller.engine.guarded_step import guarded_step
 from nodetriage.controller.engine.poller import Places, Poller
-from nodetriage.controller.policy import transition
-from nodetriage.controller.policy.invariants import check_invariants, check_step
 from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.state import (
     Action,
@@ -26,16 +25,14 @@ from nodetriage.controller.policy.state import (
     ContactChanged,
     Event,
     FleetState,
-    NodeEvent,
     OperatorCommand,
-    SchedulerSeen,
     Step,
     Tick,
     Transition,
 )
 from nodetriage.controller.scheduler import Scheduler
 from nodetriage.controller.settings.rules import Mode, Policy
-from nodetriage.controller.store import state_store
+from nodetriage.controller.store import action_queue, state_store
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
@@ -45,7 +42,6 @@ log = structlog.get_logger("brain")
 
 EVENTS_AT_ONCE = 500
 SCHEDULER_ASKED_WITHIN_S = 10.0  # about silent nodes; then they are silent without its word
-MOST_BROKEN_LOGGED = 10  # of one step
 SNAPSHOT_EVERY = timedelta(days=1)
 NOTHING_SHARED: Places = {}
 
@@ -236,7 +232,7 @@ class Reconciler:
 
         def write(connection: Connection) -> None:
             for event in done:
-                state_store.finish(connection, event, now)
+                action_queue.finish(connection, event, now)
             inputs.add(connection, told)
             if effect:
                 state_store.save(connection, before, whole, now)
@@ -266,27 +262,13 @@ class Reconciler:
         notices: list[Notice] = []
         step = Step(state)
         for event in events:
-            try:
-                step = transition.step(state, event, now, self._rules)
-            except Exception:  # the loop's boundary: one event must not stop what protects the fleet
-                log.exception("event not weighed, going on without it", happened=repr(event)[:500])
-                step = Step(replace(state, cursor=event.id) if isinstance(event, NodeEvent) else state)
-            else:
-                self._check(state, event, step, now)
+            step, broken = guarded_step(state, event, now, self._rules)
+            self.broken_invariants += broken
             state = step.state
             asked += step.actions
             moved += step.transitions
             notices += step.notices
         return Step(state, tuple(asked), tuple(moved), tuple(notices), step.reply)
-
-    def _check(self, before: FleetState, event: Event, step: Step, now: datetime) -> None:
-        """A broken invariant is a fault of the policy: it is logged and counted, and the fleet stays protected."""
-        broken = check_step(before, event, step, now, self._rules)
-        if isinstance(event, SchedulerSeen):  # once a minute, for it costs as much as the fleet is large
-            broken += check_invariants(step.state)
-        self.broken_invariants += len(broken)
-        for text in broken[:MOST_BROKEN_LOGGED]:
-            log.error("invariant broken", invariant=text, happened=repr(event)[:500])
 
     def _log(self, step: Step) -> None:
         for t in step.transitions:

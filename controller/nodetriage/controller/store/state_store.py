@@ -12,7 +12,6 @@ import msgspec
 from sqlalchemy import Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import unit_of_work
 from nodetriage.controller.policy.fleet_state import (
     AdmittedDrain,
@@ -24,9 +23,7 @@ from nodetriage.controller.policy.fleet_state import (
 from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.state import (
     Action,
-    ActionDone,
     ActionKind,
-    ActionOutcome,
     FleetState,
     JobFacts,
     NodeFacts,
@@ -53,15 +50,6 @@ class _Rest:
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)
     hooks: Mapping[str, HookFacts] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """An action that is still to be done. `in_doubt`: it was begun, and how that ended is not known."""
-
-    action: Action
-    attempts: int
-    in_doubt: bool
 
 
 def to_us(at: datetime) -> int:
@@ -119,50 +107,6 @@ def save(connection: Connection, before: FleetState, step: Step, now: datetime) 
         _save_fleet_incidents(connection, before, after, now)
     rest = _Rest(**{f.name: getattr(after, f.name) for f in fields(_Rest)})
     _upsert(connection, schema.reconciler, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
-
-
-def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]:
-    """What is to be done now: drains first, then by severity, then in the order in which it was decided."""
-    a = schema.actions.c
-    query = select(schema.actions).where(a.status.in_(("pending", "started")), a.next_try_us <= to_us(now))
-    rows = sorted(
-        connection.execute(query), key=lambda r: (r.kind != ActionKind.DRAIN, -r.severity, r.decided_us, r.id)
-    )
-    return [Intent(_action(row), row.attempts, row.status == "started") for row in rows[:limit]]
-
-
-def start(connection: Connection, action: Action, now: datetime) -> None:
-    """Says, before it is tried, that it is being tried."""
-    a = schema.actions.c
-    values = {"status": "started", "attempts": a.attempts + 1, "started_us": to_us(now)}
-    connection.execute(update(schema.actions).where(a.id == action.id).values(values))
-
-
-def put_off(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
-    """It is not its time; that is no try."""
-    values = {"detail": why[:500], "next_try_us": to_us(next_try)}
-    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
-
-
-def retry(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
-    """It was not done, and will be tried again."""
-    values = {"status": "pending", "detail": why[:500], "next_try_us": to_us(next_try)}
-    connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
-
-
-def retry_now(connection: Connection, now: datetime) -> None:
-    """What failed is tried again without waiting for its time."""
-    a = schema.actions.c
-    waits = (a.status == "pending", a.attempts > 0, a.next_try_us > to_us(now))
-    connection.execute(update(schema.actions).where(*waits).values(next_try_us=to_us(now)))
-
-
-def finish(connection: Connection, done: ActionDone, now: datetime) -> None:
-    """It is over; belongs into the transaction of the step that ActionDone leads to."""
-    status = "cancelled" if done.outcome is ActionOutcome.CANCELLED else "done"
-    values = {"status": status, "outcome": done.outcome, "detail": done.text[:500], "finished_us": to_us(now)}
-    connection.execute(update(schema.actions).where(schema.actions.c.id == done.action.id).values(values))
-    keep_jobs(connection, done.action.incident, done.action.node, done.jobs, now)
 
 
 def keep_jobs(connection: Connection, incident: str, node: str, jobs: Iterable[JobView], now: datetime) -> None:
@@ -284,12 +228,6 @@ def _notice_row(notice: Notice, now: datetime) -> Mapping[str, Any]:
     """A notice is done by being written down."""
     action = Action(notice.id, ActionKind.SHADOW, notice.node, notice.incident, text=notice.text)
     return {**_action_row(action, now), "kind": NOTICE, "status": "done"}
-
-
-def _action(row: Any) -> Action:
-    values = {name: getattr(row, name) for name in Action.__slots__}
-    values |= {"kind": ActionKind(row.kind), "severity": Severity(row.severity), "hold": bool(row.hold)}
-    return Action(**values)
 
 
 def transitions_of(connection: Connection, nodes: Sequence[str] = ()) -> list[Transition]:

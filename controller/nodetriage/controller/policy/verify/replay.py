@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodetriage.controller.policy import transition as reconciler
-from nodetriage.controller.policy.invariants import check_invariants, check_step
 from nodetriage.controller.policy.notices import Notice, NoticeKind
 from nodetriage.controller.policy.reason import parse_reason, reason_text
 from nodetriage.controller.policy.state import (
@@ -26,6 +25,7 @@ from nodetriage.controller.policy.state import (
     Step,
     Tick,
 )
+from nodetriage.controller.policy.verify.invariants import check_invariants, check_step
 from nodetriage.controller.settings.rules import Policy
 
 ASSUMED_AFTER = timedelta(seconds=60)  # an action is done then, where the history does not say
