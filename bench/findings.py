@@ -35,7 +35,7 @@ class Counts:
     blamed_right: int  # to the one that was at fault
     flagged: int
     flagged_right: int
-    detector: int
+    lemons: int
     nodes: int
 
     def __add__(self, other: "Counts") -> "Counts":
@@ -52,7 +52,7 @@ class Counts:
             "lemon_recall": (self.flagged_right, self.lemons),
             "flagged_share": (self.flagged, self.nodes),
         }
-        return {name: component / whole if whole else float("nan") for name, (component, whole) in pairs.items()}
+        return {name: count / whole if whole else float("nan") for name, (count, whole) in pairs.items()}
 
 
 def main() -> int:

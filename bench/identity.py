@@ -26,7 +26,7 @@ from nodetriage.agent.delivery.identity import MungeIdentity, TlsIdentity  # noq
 from nodetriage.agent.settings.config import IdentitySettings  # noqa: E402
 from nodetriage.controller.auth.addresses import NodeAddresses  # noqa: E402
 from nodetriage.controller.auth.certificate import Role  # noqa: E402
-from nodetriage.controller.auth.identity import Credentials, ThisMachine  # noqa: E402
+from nodetriage.controller.auth.identity import Authenticator, ThisMachine  # noqa: E402
 from nodetriage.controller.auth.identity_settings import IdentitySettings as Controllers  # noqa: E402
 from nodetriage.controller.auth.munge import MungeAuthenticator  # noqa: E402
 from nodetriage.controller.auth.tls import TlsAuthenticator  # noqa: E402
@@ -35,7 +35,7 @@ AT_ONCE = 8
 NODE = "localhost"
 
 
-async def measure(proof: Credentials, identify: Callable[[str], Awaitable[Identity]], count: int) -> dict[str, float]:
+async def measure(proof: Authenticator, identify: Callable[[str], Awaitable[Identity]], count: int) -> dict[str, float]:
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def once(target: str) -> None:

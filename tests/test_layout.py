@@ -1,6 +1,7 @@
 """The project is laid out and packaged as docs/decisions/0001-layout.md says."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -89,6 +90,19 @@ def test_no_function_is_longer_than_40_lines() -> None:
     found = {f"{name}: {function}": lines for name, text in product_code() for function, lines in functions(text)}
 
     assert {function: lines for function, lines in found.items() if lines > 40}.keys() <= TOO_LONG
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bench").glob("*.py")), ids=lambda p: p.name)
+def test_what_a_benchmark_imports_from_the_product_is_there(path: Path) -> None:
+    imports = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.module]
+    ours = [(n.module, a.name) for n in imports if n.module and n.module.startswith("nodetriage.") for a in n.names]
+    absent = [
+        f"{module}.{name}"
+        for module, name in ours
+        if not hasattr(importlib.import_module(module), name) and not importlib.util.find_spec(f"{module}.{name}")
+    ]
+
+    assert absent == []
 
 
 def test_no_root_claims_the_namespace_for_itself() -> None:
