@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from terminal import on_a_terminal
+
 from nodetriage.agent.settings import config as agent
 from nodetriage.checks.model.settings import as_toml
 from nodetriage.checks.registry import ALL
@@ -192,7 +194,7 @@ def first_page() -> str:
 
     def again(match: re.Match[str]) -> str:
         argv = [str(BIN / "nodetriage"), *match[1].split()[1:]]
-        printed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, env={}).stdout.rstrip()
+        printed = on_a_terminal(argv, 80, {"NO_COLOR": "1"}, ROOT).rstrip()
         lines = (f"    {line}".rstrip() for line in [f"$ .venv/bin/{match[1]}", *printed.splitlines()])
         return "\n".join(lines) + "\n"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import reference
+from terminal import on_a_terminal
 
 from nodetriage.checks import document
 from nodetriage.checks.model.faults import faults
@@ -44,11 +45,9 @@ def test_the_commands_of_the_first_page_run_as_printed_in_a_fresh_copy(tmp_path:
     assert commands[0] == "make setup"
     assert commands[1].startswith(".venv/bin/nodetriage check ")
     for command in commands:
-        done = subprocess.run(
-            command, shell=True, cwd=tmp_path, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
-        )
-        assert done.returncode != 127, done.stderr
-        assert all(f"    {line}".rstrip() in screen.splitlines() for line in done.stdout.splitlines()), done.stdout
+        shell = ["sh", "-c", f"{command} 2>{tmp_path}/stderr || test $? -ne 127 || echo there is no such command"]
+        printed = on_a_terminal(shell, 80, {"PATH": os.environ["PATH"], "NO_COLOR": "1"}, tmp_path)
+        assert all(f"    {line}".rstrip() in screen.splitlines() for line in printed.splitlines()), printed
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)

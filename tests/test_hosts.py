@@ -7,6 +7,7 @@ skipped.json gives for the recording on which the machine is built (`tree` of it
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -108,6 +109,12 @@ def outcomes(machine: str) -> dict[str, str]:
     return {check["check"]: check["outcome"] for check in expected(machine)["checks"]}
 
 
+def found_no_fault(machine: str, check: str) -> bool:
+    """Whether the check looked and saw no fault; one that needs several runs in a row cannot say ok after one."""
+    (said,) = (one for one in expected(machine)["checks"] if one["check"] == check)
+    return bool(said["outcome"] == "ok" or re.match(r"needs \d+ runs in a row", said["why"]))
+
+
 def lines(table: Iterable[tuple[str, Any]]) -> str:
     return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in table) + "\n}\n"
 
@@ -148,7 +155,7 @@ def test_the_table_of_skipped_checks_names_only_checks_and_whole_recordings() ->
 
 @pytest.mark.parametrize("check", [check.name for check in ALL])
 def test_each_check_has_a_recorded_machine_on_which_it_is_ok(check: str) -> None:
-    well = [machine for machine in MACHINES if outcomes(machine)[check] == "ok"]
+    well = [machine for machine in MACHINES if found_no_fault(machine, check)]
 
     assert well, (
         f"record a machine on which {check} has something to look at and finds no fault (tests/hosts/README.md)"

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from nvml_library import FakeGpus
+from terminal import on_a_terminal
 
 from nodetriage.agent.cli.main import main
+from nodetriage.checks.model.faults import faults
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 XID = "NVRM: Xid (PCI:0000:3a:00): 79, GPU has fallen off the bus.\n"
@@ -33,8 +36,24 @@ def test_a_fault_gives_two_and_is_shown_with_its_part_and_its_meaning(capsys: py
     shown = capsys.readouterr().out
     assert "critical 0000:9d:00.0: gpu_off_bus" in shown
     assert "a GPU has fallen off the PCIe bus" in shown
-    assert "drain the node now and requeue its jobs" in " ".join(shown.split())
-    assert max(map(len, shown.splitlines())) <= 80
+    assert "drain the node now and requeue its jobs" in shown
+
+
+def test_on_a_terminal_lines_fold_at_its_width_and_in_a_pipe_a_finding_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [sys.executable, "-m", "nodetriage.agent", "check", "--root", str(HOSTS / "dgx-h100-xid79")]
+    main(command[3:])
+    piped = capsys.readouterr().out.splitlines()
+    folded = on_a_terminal(command, 60, {"TERM": "xterm"}).splitlines()
+
+    (finding,) = (line for line in piped if "gpu_off_bus" in line)
+    assert finding.startswith("  critical 0000:9d:00.0: gpu_off_bus: a GPU has fallen off the PCIe bus  xid=79")
+    assert "  count=2" in finding
+    assert not any("\x1b" in line for line in piped)
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in folded]
+    assert max(map(len, plain)) <= 60 < max(map(len, piped))
+    assert " ".join(" ".join(plain).split()).count("gpu_off_bus") == 1
 
 
 def test_a_healthy_machine_gives_zero(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +124,7 @@ def test_a_wrong_setting_ends_with_78_and_one_line(
     assert said.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["chek"], ["check", "--jsn", "x"], ["explain"]])
+@pytest.mark.parametrize("arguments", [[], ["chek"], ["check", "--jsn", "x"], ["explain", "79", "80"]])
 def test_a_wrong_command_line_is_no_fault_of_the_machine(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -153,6 +172,52 @@ def test_explain_knows_switches_and_codes_that_nobody_knows(capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out)["fault"] == "gpu_xid_unknown"
 
 
+def test_explain_without_a_name_lists_every_fault_the_gravest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["explain", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+
+    assert {fault["fault"] for fault in listed} == set(faults())
+    assert [fault["fault"] for fault in listed] == [line.split()[1] for line in lines]
+    assert lines[0].startswith("critical ")
+    assert lines[-1].startswith("info ")
+
+
+def test_the_module_is_the_command() -> None:
+    command = [sys.executable, "-m", "nodetriage.agent", "--version"]
+
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert ran.returncode == 0
+    assert re.fullmatch(r"nodetriage \S+\n", ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        (["check", "gpu_xid", "--root", str(HOSTS / "dgx-h100")], {"profile", "exit_code", "severity", "checks"}),
+        (["explain", "79"], {"subject", "fault", "severity", "advice"}),
+        (["config", "check", "--config", "{settings}"], {"ok", "files"}),
+        (["profile", "--root", str(HOSTS / "dgx-h100")], {"profile", "checks"}),
+        (["profile", "--learn", "--root", str(HOSTS / "dgx-h100")], {"checks"}),
+        (["capture", "{folder}/taken", "gpu_lost", "--root", str(HOSTS / "dgx-h100")], {"folder", "files"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_every_verb_answers_in_json(
+    arguments: list[str], keys: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent.toml").touch()
+    words = [
+        a.replace("{settings}", str(tmp_path / "agent.toml")).replace("{folder}", str(tmp_path)) for a in arguments
+    ]
+
+    assert main([*words, "--json"]) == 0
+
+    assert keys <= json.loads(capsys.readouterr().out).keys()
+
+
 def test_explain_offers_the_nearest_names_for_a_wrong_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "gpu_of_bus"]) == 3
 
@@ -195,7 +260,9 @@ def test_status_without_an_agent_says_so(tmp_path: Path, capsys: pytest.CaptureF
 
     assert main(["status", "--config", str(config)]) == 3
 
-    assert str(tmp_path / "agent.sock") in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'agent.sock'}: no agent runs here; start it (systemctl start nodetriage-agent)" in said
+    assert said.count("\n") == 1
 
 
 def test_a_reader_that_stops_early_gets_no_traceback(tmp_path: Path) -> None:

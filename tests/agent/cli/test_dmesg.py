@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.cli.dmesg import Fault, as_json, as_text, find_faults
+from nodetriage.agent.cli.style import Style
 from nodetriage.checks.model import Severity
 
 DATA = Path(__file__).with_name("data")
@@ -108,4 +109,4 @@ def test_the_text_tells_who_and_where_and_what_to_do() -> None:
         "     7  critical Xid 79 at 0000:3a:00 by python3 (12): gpu_off_bus",
         "        Reboot it.",
     ]
-    assert "\x1b[1;31m" in next(as_text(found, advise=False, colour=True))
+    assert "\x1b[1;31m" in next(as_text(found, advise=False, style=Style(colour=True)))

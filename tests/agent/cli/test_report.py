@@ -3,6 +3,7 @@
 import pytest
 
 from nodetriage.agent.cli.report import as_json, as_text, exit_code, in_brief
+from nodetriage.agent.cli.style import Style
 from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 
@@ -59,7 +60,7 @@ def test_a_long_reason_and_much_evidence_stay_within_80_columns() -> None:
         found(Severity.CRITICAL, **{f"key_{i}": i for i in range(40)}),
     ]
 
-    assert max(map(len, as_text(results))) <= 80
+    assert max(map(len, as_text(results, Style(80)))) <= 80
 
 
 def test_numbers_and_words_read_well() -> None:
@@ -78,7 +79,7 @@ def test_nothing_that_a_user_of_the_machine_named_can_move_the_cursor() -> None:
 
 def test_colours_are_for_terminals_alone() -> None:
     assert "\x1b" not in "".join(as_text([found(Severity.CRITICAL)]))
-    assert "\x1b[1;31mcritical" in "".join(as_text([found(Severity.CRITICAL)], colour=True))
+    assert "\x1b[1;31mcritical" in "".join(as_text([found(Severity.CRITICAL)], Style(colour=True)))
 
 
 def test_in_brief_trouble_comes_first_and_quiet_checks_are_told_together() -> None:

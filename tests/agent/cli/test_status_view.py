@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nodetriage.agent.cli import status_view
+from nodetriage.agent.cli.style import Style
 from nodetriage.checks.model import Outcome
 
 SAID: dict[str, Any] = {
@@ -39,7 +40,7 @@ SAID: dict[str, Any] = {
 
 
 def test_the_answer_reads_as_a_round_with_ages_and_how_the_agent_is() -> None:
-    shown = "\n".join(status_view.as_text(SAID, status_view.results(SAID)))
+    shown = "\n".join(status_view.as_text(SAID, status_view.results(SAID), Style(80)))
 
     assert "critical 0000:3a:00.0: gpu_off_bus" in shown
     assert "open_for='2.0 h'" in shown

@@ -21,15 +21,17 @@ def add(verb: argparse.ArgumentParser, default: Path, parser_class: Any) -> None
         added.add_argument("--config", type=Path, default=default, metavar="FILE", help=f"settings ({default})")
         added.add_argument("--node", default="", metavar="NAME", help="as on this node")
         added.set_defaults(verb=run)
+        json_help = "one JSON object" if name == "check" else "a JSON list of key, value and source"
+        added.add_argument("--json", action="store_true", help=json_help)
         if name == "show":
             added.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="as on a recorded machine")
-            added.add_argument("--json", action="store_true", help="one JSON object: key, value and source")
             added.add_argument("--changed", action="store_true", help="only what is not a check's or our default")
 
 
 def _check(arguments: argparse.Namespace) -> int:
     settings = _load(arguments)
-    print(f"{', '.join(map(str, settings.files))}: ok")
+    files = list(map(str, settings.files))
+    print(json.dumps({"ok": True, "files": files}, indent=2) if arguments.json else f"{', '.join(files)}: ok")
     return 0
 
 

@@ -1,13 +1,13 @@
 """Offline triage of a kernel log that somebody pasted: dmesg, journal, syslog or raw /dev/kmsg, whole or in pieces."""
 
 import dataclasses
-import textwrap
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from nodetriage.agent.cli import report
+from nodetriage.agent.cli.style import PLAIN, Style
 from nodetriage.agent.machine import kmsg
 from nodetriage.checks.model import Severity
 from nodetriage.checks.readers import nvidia_log
@@ -82,12 +82,12 @@ def as_json(found: Fault) -> dict[str, Any]:
     return {**dataclasses.asdict(found), "severity": found.severity.name.lower()}
 
 
-def as_text(found: Fault, advise: bool, colour: bool = False) -> Iterator[str]:
+def as_text(found: Fault, advise: bool, style: Style = PLAIN) -> Iterator[str]:
     """What, where, who and how grave on one line; under it, if wanted, what to do about it."""
     what = f"{found.kind.capitalize() if found.kind == 'xid' else 'SXid'} {found.code}" if found.code else "no code"
     who = f" by {printable(found.process or 'pid')} ({found.pid})" if isinstance(found.pid, int) else ""
-    severity = report.painted(f"{found.severity.name.lower():<8}", found.severity, colour)
+    severity = report.painted(f"{found.severity.name.lower():<8}", found.severity, style)
     yield f"{found.line:>6}  {severity} {what} at {found.pci or 'an unnamed GPU'}{who}: {found.fault}"
     indent = " " * 8
     if advise:
-        yield from textwrap.wrap(found.advice, report.WIDTH, initial_indent=indent, subsequent_indent=indent)
+        yield from style.fold(found.advice, indent)

@@ -1,11 +1,11 @@
 """What a fault code or an Xid means, and what will be done about it."""
 
 import difflib
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nodetriage.agent.cli.report import MEANS, WIDTH
+from nodetriage.agent.cli.report import ACTIONS
+from nodetriage.agent.cli.style import PLAIN, Style
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import Fault, faults
 from nodetriage.checks.readers import nvidia_log
@@ -44,7 +44,7 @@ def explain(word: str) -> Explanation:
         cause=", ".join(fault.domains),
         means=fault.means,
         advice=fault.advice,
-        action=MEANS[fault.severity],
+        action=ACTIONS[fault.severity],
         ends=_ends(fault),
     )
 
@@ -60,7 +60,7 @@ def _xid(code: int) -> Explanation:
         cause={"application": "user", "either": "user, hardware"}.get(known.class_, known.class_),
         means=fault.means if fault else known.meaning,
         advice=known.advice,
-        action=MEANS[known.severity],
+        action=ACTIONS[known.severity],
         ends=_ends(fault) if fault else "",
         source=known.source,
     )
@@ -79,7 +79,7 @@ def _sxid(code: int) -> Explanation:
         cause=", ".join(fault.domains),
         means=fault.means,
         advice=known.advice,
-        action=MEANS[known.severity],
+        action=ACTIONS[known.severity],
         ends=_ends(fault),
     )
 
@@ -89,12 +89,22 @@ def _ends(fault: Fault) -> str:
     if after_s is not None:
         return f"{after_s:g} s after it was last seen"
     if fault.latching == "boot":
-        return "with the next boot, an event that clears it, or an operator's word"
+        return "with the next boot, an event that clears it, or an operator's `nodetriagectl clear`"
     return "when the check no longer sees it"
 
 
-def as_text(found: Explanation) -> Iterator[str]:
-    yield from textwrap.wrap(f"{found.subject}: {found.title}", WIDTH)
+def all_faults() -> list[Explanation]:
+    """Every fault code, the gravest first."""
+    return [explain(fault.code) for fault in sorted(faults().values(), key=lambda f: (-f.severity, f.code))]
+
+
+def as_list(found: Iterable[Explanation]) -> Iterator[str]:
+    """A fault a line."""
+    return (f"{e.severity.name.lower():<9} {e.fault:<28} {e.title}" for e in found)
+
+
+def as_text(found: Explanation, style: Style = PLAIN) -> Iterator[str]:
+    yield from style.fold(f"{found.subject}: {found.title}")
     yield ""
     rows = {
         "fault": found.fault if found.fault != found.subject else "",
@@ -108,4 +118,4 @@ def as_text(found: Explanation) -> Iterator[str]:
     }
     for name, text in rows.items():
         if text:
-            yield from textwrap.wrap(text, WIDTH, initial_indent=f"{name:<10}", subsequent_indent=" " * 10)
+            yield from style.fold(text, f"{name:<10}", " " * 10)

@@ -1,5 +1,6 @@
-"""One round of checks for the command line: in this process on a recorded tree, in workers on the live machine."""
+"""One run of each check for the command line: in this process on a recorded tree, in workers on the live machine."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ AnyCheck = Check[Any, Any]
 
 
 def on_tree(checks: Sequence[AnyCheck], root: Path, before: Path | None) -> list[Result]:
-    """Runs each check here; on `before` first, where there is such a tree, for what shows only as a change."""
+    """Runs each check in this process; first on `before`, where given, for faults that show only as a change."""
     host = Host(root)
     earlier = Host(before) if before is not None else None
     results = []
@@ -23,12 +24,13 @@ def on_tree(checks: Sequence[AnyCheck], root: Path, before: Path | None) -> list
         memory = None
         if earlier is not None:
             memory = run(check, earlier.for_check(check), check.policy, None).memory
-        results.append(run(check, host.for_check(check), check.policy, memory))
+        runs = 1 if earlier is None else 2
+        results.append(qualified(check, run(check, host.for_check(check), check.policy, memory), runs))
     return results
 
 
 async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -> list[Result]:
-    """Runs each check in the worker of its class, so that none can hang the caller; the classes side by side."""
+    """Runs each check in the worker of its class, so that none can hang the caller. The classes run in parallel."""
     import asyncio
 
     import msgspec
@@ -43,16 +45,16 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
 
     async def one(check: AnyCheck) -> Result:
         if check.kernel_pattern is None:
-            return await workers.run(check)
+            return qualified(check, await workers.run(check), runs=1)
         if isinstance(log, OSError):
             outcome = Outcome.SKIPPED if isinstance(log, FileNotFoundError) else Outcome.BROKEN
             hint = ": run it as root" if isinstance(log, PermissionError) else ""
             return Result(check.name, outcome, why=f"{settings.kernel_log.path}: {log.strerror}{hint}")
         mine = Host("/", records=log, pattern=check.kernel_pattern).kernel_log()
-        return await workers.run(check, mine)
+        return qualified(check, await workers.run(check, mine), runs=1)
 
     try:
-        if not isinstance(log, OSError):  # a GPU that fell off the bus must not be asked anything
+        if not isinstance(log, OSError):  # asking NVML about a GPU that is off the bus may hang
             xid = gpu_xid.CHECK
             said = run(xid, Host("/", records=log, pattern=xid.kernel_pattern), xid.policy, None)
             workers.quarantine(quarantine.addresses(said.findings))
@@ -61,8 +63,24 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
         await workers.close()
 
 
+def qualified(check: AnyCheck, result: Result, runs: int) -> Result:
+    """The result with what so few runs cannot tell: `ok` is then `skipped`, and a finding is not confirmed."""
+    needed = check.runs_needed(check.policy) if check.runs_needed else 1
+    if result.outcome is Outcome.OK and runs < needed:
+        why = f"needs {needed} runs in a row, {check.every_s:g} s apart; this was {_count(runs)}"
+        return dataclasses.replace(result, outcome=Outcome.SKIPPED, why=why)
+    if result.outcome is Outcome.FINDINGS and check.raise_after > 1:
+        why = f"not confirmed: {check.raise_after} runs in a row must agree"
+        return dataclasses.replace(result, why="; ".join(filter(None, (result.why, why))))
+    return result
+
+
+def _count(runs: int) -> str:
+    return "one" if runs == 1 else str(runs)
+
+
 def kernel_log(settings: AgentSettings) -> tuple[KernelRecord, ...] | OSError:
-    """All that the kernel still holds of this boot, or why it cannot be read."""
+    """All records of this boot that the kernel still has, or the error that prevents reading them."""
     from nodetriage.agent.machine import kmsg
 
     try:

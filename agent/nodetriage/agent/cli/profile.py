@@ -1,6 +1,7 @@
 """The verb `profile`: what this machine should have, and learning that from one that is known to be good."""
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from nodetriage.agent.settings.config import AgentSettings
 
 NOT_WELL = 2
+LEARNED_RANK = 20  # before our own profiles of the same product
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -31,8 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _learn(arguments, settings, _product(host))
     from nodetriage.checks.profiles.catalogue import profiles
 
+    expected = profiles()[settings.profile.name].checks
+    if arguments.json:
+        print(json.dumps({"profile": settings.profile.name, "checks": expected}, indent=2))
+        return 0
     print(f"# profile {settings.profile.name}, chosen by what the machine is")
-    print("\n".join(_tables(profiles()[settings.profile.name].checks)))
+    print("\n".join(_tables(expected)))
     return 0
 
 
@@ -48,12 +54,16 @@ def _learn(arguments: argparse.Namespace, settings: "AgentSettings", product: st
         print("nodetriage: a profile is learned from a good machine; --force takes this one", file=sys.stderr)
         return NOT_WELL
     found = learned.learn(_memories(results, settings))
+    if arguments.json:
+        match = {"match": {"dmi_product": [product], "rank": LEARNED_RANK}} if product else {}
+        print(json.dumps({**match, "checks": found}, indent=2))
+        return 0
     print("# Learned from one machine: look through it, then name it in [profile] of agent.toml.")
     print("# A role of ib_link is named after its rate; rename it after what its ports are for.")
     if product:
         from nodetriage.checks.model.settings import as_toml
 
-        print(f"\n[match]\ndmi_product = [{as_toml(product)}]\nrank = 20")
+        print(f"\n[match]\ndmi_product = [{as_toml(product)}]\nrank = {LEARNED_RANK}")
     print("\n".join(_tables(found)))
     return 0
 

@@ -3,13 +3,14 @@
 import argparse
 import json
 import os
-import textwrap
+import sys
 from pathlib import Path
 from typing import Any
 
-UNKNOWN = 3
+from nodetriage.agent.cli import style
+from nodetriage.service.command_line import UNKNOWN
+
 PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
-WIDTH = 80
 
 
 def add(verb: argparse.ArgumentParser, parser_class: Any) -> None:
@@ -23,8 +24,6 @@ def add(verb: argparse.ArgumentParser, parser_class: Any) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    import sys
-
     from nodetriage.agent.slurm import conf, doctor
 
     path = arguments.conf or _place()
@@ -41,9 +40,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
         print(json.dumps({"files": files, "troubles": found_conf.troubles, "advice": found}, indent=2))
     else:
         for one in advice:
-            _tell(one.level.name.lower(), one.key, one.text, one.set)
+            _show(one.level.name.lower(), one.key, one.text, one.set)
         for trouble in found_conf.troubles:
-            _tell("unread", "", trouble, "")
+            _show("unread", "", trouble, "")
         counts = ", ".join(
             f"{sum(a.level is kind for a in advice)} {kind.name.lower()}" for kind in reversed(doctor.Level)
         )
@@ -51,9 +50,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return UNKNOWN if found_conf.troubles and not level else int(level)
 
 
-def _tell(level: str, key: str, text: str, line: str) -> None:
+def _show(level: str, key: str, text: str, line: str) -> None:
     head = f"{level:<9}{key + ': ' if key else ''}{text}"
-    print("\n".join(textwrap.wrap(head, WIDTH, subsequent_indent=" " * 9, break_long_words=False)))
+    print("\n".join(style.of(sys.stdout).fold(head, "", " " * 9)))
     if line:
         print(f"{' ' * 9}{line}")
 

@@ -1,10 +1,10 @@
-"""The running agent's answer to `status`, in the shapes of a round of checks, for people and for the exit code."""
+"""The running agent's answer to `status` as results of checks, for people and for the exit code."""
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodetriage.agent.cli import report
+from nodetriage.agent.cli.style import PLAIN, Style
 from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Finding, Outcome, Severity
 from nodetriage.service.printable import printable
@@ -18,7 +18,7 @@ def results(answer: Mapping[str, Any]) -> list[Result]:
 
 
 def _result(name: str, said: Mapping[str, Any]) -> Result:
-    """A check that has not run yet was not looked at: that is `skipped`, never `ok`."""
+    """A check that has not run yet is `skipped`, never `ok`."""
     if said["outcome"] is None:
         return Result(name, Outcome.SKIPPED, why=said["why"])
     findings = tuple(
@@ -34,13 +34,13 @@ def _evidence(finding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exit_code(found: Sequence[Result]) -> int:
-    """As after a round. That the agent is well says nothing of the machine: alone it is not `ok`."""
+    """As for a run of checks. That the agent itself is well says nothing about the machine: alone it is not `ok`."""
     return report.exit_code([result for result in found if result.check != AGENT or result.findings])
 
 
-def as_text(answer: Mapping[str, Any], found: Sequence[Result], colour: bool = False) -> Iterator[str]:
-    """The checks as after a round, then how the agent itself is."""
-    yield from report.as_text(found, colour)
+def as_text(answer: Mapping[str, Any], found: Sequence[Result], style: Style = PLAIN) -> Iterator[str]:
+    """The checks, then the state of the agent itself."""
+    yield from report.as_text(found, style)
     spool, controller, kernel_log = answer["spool"], answer["controller"], answer["kernel_log"]
     facts = [
         f"Node {answer['node']}, agent {answer['version']}",
@@ -52,7 +52,7 @@ def as_text(answer: Mapping[str, Any], found: Sequence[Result], colour: bool = F
     if not kernel_log["followed"]:
         facts.append(f"kernel log not followed: {kernel_log['trouble'] or 'switched off'}")
     facts += [f"{a['class']} worker {a['pid']} hangs at: {a['doing']}" for a in answer["abandoned_workers"]]
-    yield from textwrap.wrap(printable("; ".join(facts)) + ".", report.WIDTH)
+    yield from style.fold(printable("; ".join(facts)) + ".")
 
 
 def age(seconds: float) -> str:

@@ -81,4 +81,5 @@ CHECK = Check(
     worker="gpu",
     timeout_s=10,
     next_state=next_state,
+    runs_needed=lambda policy: policy.slow_runs,
 )

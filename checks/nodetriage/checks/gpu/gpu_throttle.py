@@ -64,4 +64,5 @@ CHECK = Check(
     every_s=300,
     timeout_s=10,
     next_state=next_state,
+    runs_needed=lambda policy: policy.samples,
 )

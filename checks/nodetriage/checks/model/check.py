@@ -49,4 +49,5 @@ class Check(Generic[R, P]):
     hung_fault: str = "check_hung"  # what it means when this check does not answer
     raise_after: int = 1  # consecutive runs that must show a finding before it counts
     clear_after: int = 1  # consecutive runs that must not show it before it is gone
+    runs_needed: Callable[[Any], int] | None = None  # of its policy: consecutive runs before judge finds anything
     in_prolog: bool = False  # cheap enough to run live before a job starts

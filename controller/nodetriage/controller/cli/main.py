@@ -7,13 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
 
+from nodetriage.service.command_line import BAD_CONFIGURATION, UNKNOWN, Parser
 from nodetriage.service.printable import printable
 from nodetriage.service.version import VERSION
-
-UNKNOWN = 3
-BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 
 # Each module has `add(subparsers)`, which adds verbs with `set_defaults(verb=...)` returning the exit code.
 OWN = (
@@ -30,14 +27,6 @@ OWN = (
 ANALYSIS = "nodetriage.analysis.cli.main"
 ANALYSIS_VERBS = ("report", "model", "simulate")
 ANALYSIS_NEEDS = ("nodetriage.analysis", "polars", "scipy")  # the package nodetriage-analysis brings them
-
-
-class Parser(argparse.ArgumentParser):
-    """A wrong command line ends with 78: argparse's own 2 would read as "a serious fault was found"."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(BAD_CONFIGURATION, f"{self.prog}: {message}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
