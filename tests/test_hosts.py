@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 HOSTS = ROOT / "tests/hosts"
 SKIPPED = HOSTS / "skipped.json"
 MACHINES = sorted(path.name for path in HOSTS.iterdir() if path.is_dir())
-ROOTS = os.pathsep.join(str(ROOT / part) for part in ("agent", "checks", "proto", "service"))
+SOURCES = os.pathsep.join(str(path.parent) for path in ROOT.glob("*/nodetriage"))
 
 Check = dict[str, Any]  # one check of `nodetriage check --json`: check, outcome, why, findings
 
@@ -34,7 +34,7 @@ def nodetriage(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "nodetriage.agent.cli.main", *arguments],
         cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONPATH": ROOTS},
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONPATH": SOURCES},
         capture_output=True,
         text=True,
         timeout=100,

@@ -1,6 +1,7 @@
 """The list of checks, and what holds for each of them."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -19,6 +20,7 @@ from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies
 from nodetriage.checks.registry import ALL, all_checks
 
 SOURCES = Path(checks.__path__[0])
+TESTS = Path(__file__).parent
 WORKERS = ("gpu", "fabric", "storage", "bmc", "system")
 HOSTS = sorted(p.name for p in (Path(__file__).parents[1] / "hosts").iterdir() if p.is_dir())
 
@@ -44,6 +46,14 @@ def test_a_check_is_short_and_names_only_faults_that_are_known(check: Check) -> 
     assert 0 < check.timeout_s <= (300 if check.worker == "bmc" else 30)
     assert check.every_s >= 30
     assert "Any" not in str(get_type_hints(check.read)["return"])
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
+def test_each_check_has_a_test_that_imports_it(check: Check) -> None:
+    imports = re.compile(rf"^from nodetriage\.checks\.\w+(?:\.| import .*\b){check.name}\b", re.MULTILINE)
+    tests = [path for path in TESTS.rglob("test_*.py") if imports.search(path.read_text())]
+
+    assert tests, f"write tests/checks/**/test_{check.name}.py: judge with values, read from a tree"
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
