@@ -114,7 +114,7 @@ def agent(trial: Path, tmp_path: Path) -> Iterator[Agent]:
 def test_a_kernel_line_is_a_finding_and_a_clean_stop_says_goodbye(agent: Agent) -> None:
     agent.start()
     agent.kernel(1, "usb 1-1: new device")
-    agent.kernel(2, "NTTRIAL fault gpu7")
+    agent.kernel(2, "NTTRIAL fault of part gpu7")
     until(lambda: agent.parts("log") == ["gpu7"])
     until(lambda: agent.check("word")["outcome"] == "ok")
     assert agent.end() == 0
@@ -124,14 +124,14 @@ def test_a_kernel_line_is_a_finding_and_a_clean_stop_says_goodbye(agent: Agent) 
 
 
 def test_kill_9_neither_repeats_nor_forgets_nor_misses(agent: Agent, trial: Path) -> None:
-    agent.kernel(1, "NTTRIAL fault gpu1")  # before the agent's first start: this boot's as well
+    agent.kernel(1, "NTTRIAL fault of part gpu1")  # before the agent's first start: this boot's as well
     (trial / "word").write_text("bad port1")
     agent.start()
     until(lambda: agent.parts("log") == ["gpu1"] and agent.parts("word") == ["port1"])
     for number in (2, 3, 4):
         until(lambda: set(agent.raised()) >= {"gpu1", "port1"})
         agent.end(signal.SIGKILL)
-        agent.kernel(number, f"NTTRIAL fault gpu{number}")  # while nobody looks
+        agent.kernel(number, f"NTTRIAL fault of part gpu{number}")  # while nobody looks
         agent.start()
         until(lambda n=number: f"gpu{n}" in agent.parts("log"))
     until(lambda: sorted(agent.raised()) == ["gpu1", "gpu2", "gpu3", "gpu4", "port1"])
@@ -328,7 +328,7 @@ def test_a_line_in_the_real_kernel_log_is_an_event_on_disk_within_a_second(agent
     for _ in range(10):
         mark = f"nttrial-{uuid.uuid4().hex[:12]}"
         written = time.monotonic()
-        Path("/dev/kmsg").write_text(f"<3>NTTRIAL fault {mark}\n")
+        Path("/dev/kmsg").write_text(f"<3>NTTRIAL fault of part {mark}\n")
         until(lambda m=mark: m in agent.raised())
         took_ms.append((time.monotonic() - written) * 1000)
     took_ms.sort()

@@ -16,7 +16,12 @@ from nodetriage.agent.watchers import KernelLogWatcher, Watchers
 from nodetriage.checks.model import Check
 
 XID: Check[Any, Any] = Check(
-    name="gpu_xid", read=lambda h: None, judge=lambda n, b, p: (), policy=None, faults=(), kernel_pattern="NVRM: Xid"
+    name="gpu_xid",
+    read=lambda h: None,
+    judge=lambda n, b, p: (),
+    policy=None,
+    faults=(),
+    kernel_pattern=r"NVRM: Xid \(PCI:0000",
 )
 
 
@@ -59,14 +64,19 @@ def test_old_and_new_records_wake_their_check_and_user_space_is_not_believed(tmp
     log = tmp_path / "kmsg"
     os.mkfifo(log)
     writer = os.open(log, os.O_RDWR | os.O_NONBLOCK)
-    os.write(writer, b"3,1,10,-;NVRM: Xid 79\n")
+    os.write(writer, b"3,1,10,-;NVRM: Xid (PCI:0000:01:00): 79\n")
 
     async def body(source: KernelLogWatcher, heard: Heard, record_queue: RecordQueue) -> None:
         assert heard.woken == ["gpu_xid"]  # what was there before the start
-        os.write(writer, b"11,2,20,-;NVRM: Xid 79, says a user\n6,3,30,-;usb 1-1\n\xff\xfe\x00garbage\n")
-        os.write(writer, b"3,9,40,-;NVRM: Xid 48\n")
+        os.write(
+            writer, b"11,2,20,-;NVRM: Xid (PCI:0000:01:00): 79, says a user\n6,3,30,-;usb 1-1\n\xff\xfe\x00garbage\n"
+        )
+        os.write(writer, b"3,9,40,-;NVRM: Xid (PCI:0000:01:00): 48\n")
         await until(lambda: len(heard.woken) == 2)
-        assert [r.text for r in record_queue.take("gpu_xid")] == ["NVRM: Xid 79", "NVRM: Xid 48"]
+        assert [r.text for r in record_queue.take("gpu_xid")] == [
+            "NVRM: Xid (PCI:0000:01:00): 79",
+            "NVRM: Xid (PCI:0000:01:00): 48",
+        ]
         assert source.trouble == ""
 
     try:
@@ -79,9 +89,9 @@ def test_an_overrun_is_told_at_once_and_counted_once(tmp_path: Path) -> None:
     log = tmp_path / "kmsg"
     os.mkfifo(log)
     answers: list[bytes | OSError] = [
-        b"3,1,10,-;NVRM: Xid 79\n",
+        b"3,1,10,-;NVRM: Xid (PCI:0000:01:00): 79\n",
         OSError(errno.EINVAL, "too long"),
-        b"3,9,10,-;NVRM: Xid 48\n",
+        b"3,9,10,-;NVRM: Xid (PCI:0000:01:00): 48\n",
     ]
 
     def read(fd: int, size: int) -> bytes:

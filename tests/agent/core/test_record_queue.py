@@ -16,11 +16,11 @@ def check(name: str, pattern: str | None) -> Check[Any, Any]:
     )
 
 
-XID, EXT4 = check("gpu_xid", r"NVRM: Xid"), check("fs", r"(?i)ext4-fs error")
+XID, EXT4 = check("gpu_xid", r"NVRM: Xid \(PCI:0000"), check("fs", r"(?i)ext4-fs error \(device")
 CHECKS = (XID, EXT4, check("quiet", None))
 
 
-def record(seq: int, text: str = "NVRM: Xid 79") -> KernelRecord:
+def record(seq: int, text: str = "NVRM: Xid (PCI:0000:01:00): 79") -> KernelRecord:
     return KernelRecord(seq, seq, 3, text)
 
 
@@ -31,14 +31,14 @@ def seqs(records: tuple[KernelRecord, ...]) -> list[int]:
 def test_a_record_wakes_the_checks_whose_pattern_it_matches() -> None:
     record_queue = RecordQueue(CHECKS, Position("b"))
     assert record_queue.offer(record(1)) == ("gpu_xid",)
-    assert record_queue.offer(record(2, "EXT4-FS ERROR")) == ("fs",)
+    assert record_queue.offer(record(2, "EXT4-FS ERROR (DEVICE sda1)")) == ("fs",)
     assert record_queue.offer(record(3, "usb 1-1: new device")) == ()
     assert seqs(record_queue.take("gpu_xid")) == [1]
     assert record_queue.take("quiet") == ()
 
 
 def test_a_record_that_only_wakes_a_check_is_not_its_to_judge_and_wakes_it_once() -> None:
-    woken = dataclasses.replace(check("gpu_lost", None), kernel_wakes="Xid 79")
+    woken = dataclasses.replace(check("gpu_lost", None), kernel_wakes=r"NVRM: Xid \(PCI:0000:01:00\): 79")
     record_queue = RecordQueue((*CHECKS, woken), Position("b"))
     assert record_queue.offer(record(1)) == ("gpu_lost", "gpu_xid")
     assert record_queue.take("gpu_lost") == ()
@@ -65,12 +65,12 @@ def test_after_a_restart_only_what_was_not_judged_comes_again() -> None:
     record_queue.offer(record(1))
     record_queue.take("gpu_xid")
     record_queue.judged("gpu_xid")
-    record_queue.offer(record(2, "EXT4-fs error"))
+    record_queue.offer(record(2, "EXT4-fs error (device sda1)"))
     record_queue.offer(record(3))
     record_queue.take("fs")  # killed while these are being judged
     after = RecordQueue(CHECKS, record_queue.position)
     assert after.read_after == 1
-    for old in (record(1), record(2, "EXT4-fs error"), record(3)):
+    for old in (record(1), record(2, "EXT4-fs error (device sda1)"), record(3)):
         after.offer(old)
     assert seqs(after.take("gpu_xid")) == [3]
     assert seqs(after.take("fs")) == [2]
@@ -81,7 +81,7 @@ def test_a_check_that_is_new_reads_the_boot_from_its_beginning() -> None:
     assert record_queue.read_after == 50
     grown = RecordQueue(CHECKS, record_queue.position)
     assert grown.read_after is None
-    grown.offer(record(3, "EXT4-fs error"))
+    grown.offer(record(3, "EXT4-fs error (device sda1)"))
     grown.offer(record(4))
     assert seqs(grown.take("fs")) == [3]
     assert grown.take("gpu_xid") == ()
@@ -118,7 +118,7 @@ def test_a_storm_under_a_hung_check_is_bounded_and_counted() -> None:
 
 @given(st.lists(st.sampled_from(("xid", "fs", "noise", "run", "hang", "restart")), max_size=60))
 def test_every_record_is_judged_exactly_once_whatever_happens(steps: list[str]) -> None:
-    texts = {"xid": "NVRM: Xid 79", "fs": "EXT4-fs error", "noise": "hello"}
+    texts = {"xid": "NVRM: Xid (PCI:0000:01:00): 79", "fs": "EXT4-fs error (device sda1)", "noise": "hello"}
     log: list[KernelRecord] = []
     record_queue, saved = RecordQueue(CHECKS, Position("b")), Position("b")
     judged: dict[str, list[int]] = {"gpu_xid": [], "fs": []}

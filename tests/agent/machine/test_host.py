@@ -26,7 +26,12 @@ def tree(root: Path, **files: str | bytes) -> Host:
 
 
 CHECK: Check[int, int] = Check(
-    name="x", read=lambda host: 0, judge=lambda now, before, policy: (), policy=0, faults=(), kernel_pattern="NVRM: Xid"
+    name="x",
+    read=lambda host: 0,
+    judge=lambda now, before, policy: (),
+    policy=0,
+    faults=(),
+    kernel_pattern=r"NVRM: Xid \(PCI:0000",
 )
 
 
@@ -211,7 +216,7 @@ def test_a_machine_without_nvml_is_unavailable_and_never_one_without_gpus(tmp_pa
 
 
 def test_the_log_holds_what_the_kernel_wrote_and_the_check_asked_for(tmp_path: Path) -> None:
-    log = "4,1,5,-;NVRM: Xid (PCI:0000:1a:00): 79\n6,2,6,-;eth0: link up\n11,3,7,-;NVRM: Xid forged\n"
+    log = "4,1,5,-;NVRM: Xid (PCI:0000:1a:00): 79\n6,2,6,-;eth0: link up\n11,3,7,-;NVRM: Xid (PCI:0000:1a:00): 48\n"
     host = tree(tmp_path, dev__kmsg=log)
 
     assert [r.seq for r in host.kernel_log()] == [1, 2]

@@ -53,7 +53,7 @@ def test_a_record_has_priority_number_stamp_and_text() -> None:
 def test_extra_header_fields_and_continuation_lines_do_not_reach_the_text() -> None:
     data = b"4,7,9,c,caller=T1946;pcieport 0000:00:1c.0: AER\n SUBSYSTEM=pci\n DEVICE=+pci:0000:00:1c.0\n"
 
-    assert parse(data) == KernelRecord(7, 9, 4, "pcieport 0000:00:1c.0: AER")
+    assert parse(data) == KernelRecord(7, 9, 4, "pcieport 0000:00:1c.0: AER", continues=True)
 
 
 def test_escapes_become_what_was_written() -> None:
@@ -88,7 +88,7 @@ def test_what_the_kernel_wrote_is_read_back(priority: int, seq: int, at_us: int,
 
     record = parse(f"{priority},{seq},{at_us},{flags};{escaped}\n DEVICE=c1:1\n".encode())
 
-    assert record == KernelRecord(seq, at_us, priority, text.rstrip())
+    assert record == KernelRecord(seq, at_us, priority, text.rstrip(), continues=flags[0] in "c+")
 
 
 @given(st.lists(st.binary(max_size=60).map(lambda b: b.replace(b"\n", b"")), max_size=8))

@@ -130,7 +130,7 @@ LOG = Check(
     policy=Policy(),
     faults=("gpu_xid_fatal",),
     worker="gpu",
-    kernel_pattern=r"NTTRIAL fault",
+    kernel_pattern=r"NTTRIAL fault of part",
     every_s=60.0,
     timeout_s=ENOUGH_S,
 )

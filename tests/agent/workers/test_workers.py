@@ -17,7 +17,7 @@ from nodetriage.checks.model import Check, KernelRecord, Outcome, Severity
 
 CATALOGUE = "trial_checks:ALL"
 BLOCKED_S = 15.0
-RECORD = KernelRecord(9, 5, 3, "NTTRIAL fault gpu7")
+RECORD = KernelRecord(9, 5, 3, "NTTRIAL fault of part gpu7")
 
 
 def with_workers(

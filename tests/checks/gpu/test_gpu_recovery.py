@@ -1,6 +1,5 @@
 """What the driver says that a GPU needs."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.gpu.gpu_recovery import CHECK, Action, Policy, judge, read
 from nodetriage.checks.model import Severity, Unavailable
+from nodetriage.checks.model.kernel_line import kernel_pattern
 from nodetriage.checks.readers.nvidia_log import parse
 from nodetriage.checks.rules import recovery_action
 from nodetriage.checks.rules.xid_rules import assess
@@ -57,5 +57,5 @@ def test_the_state_is_looked_at_when_the_driver_logs_that_it_changed() -> None:
     line = "NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x1 (PF FLR) to 0x0 (None)"
 
     assert CHECK.kernel_wakes
-    assert re.search(CHECK.kernel_wakes, line)
-    assert not re.search(CHECK.kernel_wakes, line.replace("154,", "1540,"))
+    assert kernel_pattern(CHECK.kernel_wakes).match(line)
+    assert not kernel_pattern(CHECK.kernel_wakes).match(line.replace("154,", "1540,"))

@@ -1,7 +1,6 @@
 """GPU memory rows that wait for a remap, could not be remapped, or have few spares left."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.gpu.gpu_remap import CHECK, Policy, Rows, judge, read
 from nodetriage.checks.model import RowRemap, Severity, Unavailable
+from nodetriage.checks.model.kernel_line import kernel_pattern
 
 WELL = RowRemap(0, 0, pending=False, failed=False, banks_max=640, banks_low=0, banks_none=0)
 PCI = "0000:1b:00.0"
@@ -65,7 +65,7 @@ def test_the_driver_s_word_on_a_row_wakes_the_check(code: int, wakes: bool) -> N
 
     line = f"NVRM: Xid (PCI:0000:0f:00): {code}, pid=1, Row Remapper: New row marked for remapping"
 
-    assert bool(re.search(CHECK.kernel_wakes, line)) is wakes
+    assert bool(kernel_pattern(CHECK.kernel_wakes).match(line)) is wakes
 
 
 def test_where_no_gpu_can_remap_the_check_is_skipped(tmp_path: Path) -> None:

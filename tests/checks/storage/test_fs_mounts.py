@@ -1,6 +1,5 @@
 """File systems that are not mounted, read-only, stale or failing."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Finding, Severity
+from nodetriage.checks.model.kernel_line import kernel_pattern
 from nodetriage.checks.readers.mounts import Fstab, Mount, read_mounts
 from nodetriage.checks.storage.fs_mounts import CHECK, Expected, Policy, Table, judge, next_state, read
 
@@ -214,7 +214,7 @@ def test_any_mount_table_is_read_or_refused_by_name(lines: list[str]) -> None:
 )
 def test_the_kernel_s_word_of_a_failing_server_or_file_system_wakes_it(line: str) -> None:
     assert CHECK.kernel_wakes
-    assert re.search(CHECK.kernel_wakes, line)
+    assert kernel_pattern(CHECK.kernel_wakes).match(line)
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_the_kernel_s_word_of_a_failing_server_or_file_system_wakes_it(line: str
 )
 def test_the_kernel_s_everyday_word_does_not_wake_it(line: str) -> None:
     assert CHECK.kernel_wakes
-    assert not re.search(CHECK.kernel_wakes, line)
+    assert not kernel_pattern(CHECK.kernel_wakes).match(line)

@@ -1,8 +1,7 @@
 """Offline triage of a kernel log that somebody pasted: dmesg, journal, syslog or raw /dev/kmsg, whole or in pieces."""
 
 import dataclasses
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,14 @@ from nodetriage.agent.cli import report
 from nodetriage.agent.cli.style import PLAIN, Style
 from nodetriage.agent.machine import kmsg
 from nodetriage.checks.model import Severity
-from nodetriage.checks.readers import nvidia_log
+from nodetriage.checks.readers import log_prefix, nvidia_log
 from nodetriage.checks.rules.xid_rules import assess
 from nodetriage.service.printable import printable
 
 # str.splitlines breaks at these too; in a log they are bytes like others.
 _NO_BREAKS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+
+_PROBE_LINES = 3  # of the message that the driver prints where it meets a dead GPU while it loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +36,37 @@ class Fault:
 
 def find_faults(log: Iterable[bytes]) -> Iterator[Fault]:
     """The faults in the lines of a log, each as soon as it is read. Never raises: what is no fault is ignored."""
-    numbers: deque[int] = deque()  # of the lines that are read and not yet in a record
-
-    def texts() -> Iterator[str]:
-        for number, text in _lines(log):
-            numbers.append(number)
-            yield text
-
-    for record in nvidia_log.records(texts()):
-        first = numbers.popleft()
-        for _ in range(record.count("\n")):
-            numbers.popleft()
-        found = _fault(first, record)
+    for number, record in _records(log):
+        found = _fault(number, record)
         if found is not None:
             yield found
 
 
-def _lines(log: Iterable[bytes]) -> Iterator[tuple[int, str]]:
-    """Number and text of each line; a raw record of /dev/kmsg becomes the lines that it holds."""
+def _records(log: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+    """Number of the first line, and text, of each record: one a line, but the three lines of the driver's probe message
+    together. A raw record of /dev/kmsg is a record whatever newlines it holds."""
+    held: list[tuple[int, str]] = []
     for number, line in enumerate(log, 1):
         raw = kmsg.parse(line.lstrip())
-        text = raw.text if raw is not None else line.rstrip(b"\n").decode("utf-8", "replace")
-        for component in text.translate(_NO_BREAKS).split("\n"):
-            yield number, component
+        text = raw.text if raw is not None else _pasted(line)
+        joins = raw is None and 0 < len(held) < _PROBE_LINES and text.startswith("NVRM:") and "Xid" not in text
+        if held and not joins:
+            yield _joined(held)
+            held = []
+        if joins or (raw is None and text.startswith("NVRM: The NVIDIA GPU")):
+            held.append((number, text))
+        else:
+            yield number, text
+    if held:
+        yield _joined(held)
+
+
+def _pasted(line: bytes) -> str:
+    return log_prefix.message(line.rstrip(b"\n").decode("utf-8", "replace").translate(_NO_BREAKS))
+
+
+def _joined(held: Sequence[tuple[int, str]]) -> tuple[int, str]:
+    return held[0][0], "\n".join(text for _, text in held)
 
 
 def _fault(number: int, record: str) -> Fault | None:

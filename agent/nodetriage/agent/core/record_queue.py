@@ -1,11 +1,12 @@
 """Which kernel records each check has still to judge, and how far the log has been judged for good. No I/O."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nodetriage.checks.model import Check, KernelRecord
+from nodetriage.checks.model.kernel_line import KernelPattern, any_of, kernel_pattern
 
 PENDING_LIMIT = 5000  # records a check, while it hangs and the kernel storms
 TRIES = 3  # runs that may break over the same records before they are given up
@@ -29,7 +30,7 @@ class Position:
 
 @dataclass(slots=True)
 class _CheckQueue:
-    pattern: re.Pattern[str]
+    pattern: KernelPattern
     done: int
     pending: list[KernelRecord] = field(default_factory=list)
     taken: list[KernelRecord] = field(default_factory=list)
@@ -55,20 +56,17 @@ class RecordQueue:
         """Changes the set of checks (reload); what they have pending stays."""
         position = position or self.position
         checks = tuple(checks)
-        self._wakes = {check.name: re.compile(check.kernel_wakes) for check in checks if check.kernel_wakes}
+        self._wakes = {check.name: kernel_pattern(check.kernel_wakes) for check in checks if check.kernel_wakes}
         old, self._trays = self._trays, {}
         for check in checks:
             if check.kernel_pattern is not None:
                 done = position.after(check.name)
-                waiting = old.get(check.name) or _CheckQueue(re.compile(check.kernel_pattern), done)
-                waiting.pattern = re.compile(check.kernel_pattern)
+                waiting = old.get(check.name) or _CheckQueue(kernel_pattern(check.kernel_pattern), done)
+                waiting.pattern = kernel_pattern(check.kernel_pattern)
                 self._trays[check.name] = waiting
-        # One search for the lines that are nobody's, which is nearly all of them.
-        patterns = [
-            *(waiting.pattern.pattern for waiting in self._trays.values()),
-            *(p.pattern for p in self._wakes.values()),
-        ]
-        self._any = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)") if _joinable(patterns) else None
+        # One look at the lines that are nobody's, which is nearly all of them.
+        patterns = [*(waiting.pattern for waiting in self._trays.values()), *self._wakes.values()]
+        self._any = kernel_pattern(any_of(p.expression for p in patterns)) if _joinable(patterns) else None
 
     @property
     def read_after(self) -> int | None:
@@ -85,11 +83,11 @@ class RecordQueue:
         """Takes a record in; the names of the checks that it wakes."""
         is_new = record.seq > self._scanned
         self._scanned = max(self._scanned, record.seq)
-        if self._any is not None and not self._any.search(record.text):
+        if self._any is not None and not self._any.match(record.text):
             return ()
-        woken = [name for name, pattern in self._wakes.items() if is_new and pattern.search(record.text)]
+        woken = [name for name, pattern in self._wakes.items() if is_new and pattern.match(record.text)]
         for name, waiting in self._trays.items():
-            if record.seq > waiting.done and waiting.pattern.search(record.text):
+            if record.seq > waiting.done and waiting.pattern.match(record.text):
                 waiting.pending.append(record)
                 self._bound(name, waiting)
                 woken.append(name)
@@ -139,6 +137,7 @@ class RecordQueue:
             del waiting.pending[:over]
 
 
-def _joinable(patterns: Iterable[str]) -> bool:
-    """Patterns with numbered back references or inline flags mean something else when joined."""
-    return not any(re.search(r"\\[1-9]|\(\?[aiLmsux-]|\(\?P", pattern) for pattern in patterns)
+def _joinable(patterns: Sequence[KernelPattern]) -> bool:
+    """Expressions with back references, named groups or inline flags mean something else when joined."""
+    odd = re.compile(r"\\[1-9]|\(\?[aiLmsux-]|\(\?P")
+    return bool(patterns) and not any(odd.search(p.expression) for p in patterns)

@@ -4,7 +4,6 @@ import copy
 import errno
 import fnmatch
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -13,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from nodetriage.agent.machine.files import read_whole
 from nodetriage.agent.machine.live import LiveMachine
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
+from nodetriage.checks.model.kernel_line import kernel_pattern
 
 Announce = Callable[[str], None]
 T = TypeVar("T")
@@ -254,8 +254,8 @@ class Host:
         records: Iterable[KernelRecord] = self._machine.kernel_log() if self._records is None else self._records
         if self._pattern is None:
             return tuple(records)
-        ours = re.compile(self._pattern)
-        return tuple(record for record in records if ours.search(record.text))
+        ours = kernel_pattern(self._pattern)
+        return tuple(record for record in records if ours.match(record.text))
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         self._announce(f"run {' '.join(argv)}")

@@ -19,7 +19,7 @@ _KMSG_DEVICE = os.makedev(1, 11)
 _PRIORITY_INFO = 6
 _NO_STAMP = -1
 
-_HEADER = re.compile(rb"(\d{1,20}),(\d{1,20}),(\d{1,20}),[^;\n]*;")
+_HEADER = re.compile(rb"(\d{1,20}),(\d{1,20}),(\d{1,20}),([^,;\n]*)[^;\n]*;")
 _PRIORITY = re.compile(rb"<(\d{1,3})>")
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
@@ -36,9 +36,9 @@ def parse(data: bytes) -> KernelRecord | None:
     header = _HEADER.match(data)
     if header is None:
         return None
-    priority, seq, at_us = map(int, header.groups())
+    priority, seq, at_us = map(int, header.group(1, 2, 3))
     text, _, _properties = data[header.end() :].partition(b"\n")
-    return KernelRecord(seq, at_us, priority, _plain(text))
+    return KernelRecord(seq, at_us, priority, _plain(text), continues=header[4] in (b"c", b"+"))
 
 
 def from_line(line: bytes, seq: int) -> KernelRecord:
@@ -57,8 +57,12 @@ def _plain(text: bytes) -> str:
 
 
 def believed(record: KernelRecord, accept_user_records: bool = False) -> bool:
-    """Whether the kernel itself wrote it: anyone who may write to /dev/kmsg can write any text, but not facility 0."""
-    return accept_user_records or record.priority < _FACILITY_USER
+    """Whether the record is the kernel's own, from its first character.
+
+    Whoever may write to /dev/kmsg can write any text, but not facility 0. A piece that continues a line (pr_cont, split
+    off because another record came between) may begin with text that a user chose, as the name of a control group.
+    """
+    return accept_user_records or (record.priority < _FACILITY_USER and not record.continues)
 
 
 def replay(data: bytes) -> Iterator[KernelRecord]:

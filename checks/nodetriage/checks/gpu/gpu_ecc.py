@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Gpu, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering, number
+from nodetriage.checks.readers.nvidia_log import xids
 from nodetriage.checks.rules.counters import increase, keep
 
 _UNCORRECTED = "gpu_ecc_uncorrected"
@@ -20,9 +21,7 @@ class Policy:
 
     expect_ecc: bool = False
     corrected_per_hour: float = 1000.0  # between two looks; a healthy GPU has a handful in its life
-    first_look: Severity = (
-        Severity.MAJOR
-    )  # uncorrected errors that were there before anybody looked: a job survived them
+    first_look: Severity = Severity.MAJOR  # uncorrected errors from before the first look: a job survived them
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +115,5 @@ CHECK = Check(
     timeout_s=10,
     next_state=next_state,
     clears=clears,
-    kernel_wakes=r"NVRM: Xid \([^)]*\): (48|92|94|95|140|17[12])\b",
+    kernel_wakes=xids(48, 92, 94, 95, 140, 171, 172),
 )

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Check, Finding, Host, NvmlFailure, Scalar, Severity, Unavailable
+from nodetriage.checks.model.kernel_line import any_of
+from nodetriage.checks.readers.nvidia_log import OFF_BUS, xids
 
 _DRIVER_FAILURES = (NvmlFailure.DRIVER_NOT_LOADED, NvmlFailure.VERSION_MISMATCH)
 _FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.MAJOR}  # the rest is high
@@ -107,7 +109,7 @@ CHECK = Check(
     worker="gpu",
     timeout_s=10,
     next_state=next_state,
-    kernel_wakes=r"NVRM: (?:Xid \([^)]*\): (?:79|119|120|143|154)\b|.*(?:fallen off the bus|RmInitAdapter failed))",
+    kernel_wakes=any_of((xids(79, 119, 120, 143, 154), OFF_BUS)),
     wakes_on=("udev:pci",),
     raise_after=2,  # a driver that is being reloaded lists no GPU for some seconds
     in_prolog=True,

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.model.kernel_line import any_of
 from nodetriage.checks.readers import nvlink
 from nodetriage.checks.readers.gpu import answering
+from nodetriage.checks.readers.nvidia_log import SXIDS, xids
 from nodetriage.checks.readers.nvlink import Links
 from nodetriage.checks.rules.counters import increase, keep
 
@@ -111,6 +113,6 @@ CHECK = Check(
     worker="gpu",
     timeout_s=10,
     next_state=next_state,
-    kernel_wakes=r"NVRM: Xid \([^)]*\): (74|136|14[4-9]|150)\b|: SXid \(",
+    kernel_wakes=any_of((xids(74, 136, *range(144, 151)), SXIDS)),
     raise_after=2,  # right after boot links come up one by one
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Unavailable
 from nodetriage.checks.readers.gpu import answering, number
+from nodetriage.checks.readers.nvidia_log import xids
 from nodetriage.checks.rules import recovery_action
 
 
@@ -50,6 +51,6 @@ CHECK = Check(
     faults=("gpu_recovery_needed",),
     worker="gpu",
     timeout_s=10,
-    kernel_wakes=r"NVRM: Xid \([^)]*\): 154\b",
+    kernel_wakes=xids(154),
     in_prolog=True,
 )

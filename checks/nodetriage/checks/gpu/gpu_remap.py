@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, RowRemap, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering
+from nodetriage.checks.readers.nvidia_log import xids
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,6 @@ CHECK = Check(
     faults=("gpu_remap_failed", "gpu_remap_pending", "gpu_remap_spares_low"),
     worker="gpu",
     timeout_s=10,
-    kernel_wakes=r"NVRM: Xid \([^)]*\): 6[34]\b",  # the driver says that it marked a row, or could not
+    kernel_wakes=xids(63, 64),  # the driver says that it marked a row, or could not
     in_prolog=True,
 )

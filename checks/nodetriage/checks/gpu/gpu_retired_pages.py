@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering, number
+from nodetriage.checks.readers.nvidia_log import xids
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +59,5 @@ CHECK = Check(
     faults=("gpu_page_retirement_pending", "gpu_pages_retired_many"),
     worker="gpu",
     timeout_s=10,
-    kernel_wakes=r"NVRM: Xid \([^)]*\): 6[34]\b",
+    kernel_wakes=xids(63, 64),
 )

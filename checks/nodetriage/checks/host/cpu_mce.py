@@ -10,20 +10,43 @@ from dataclasses import dataclass, replace
 from nodetriage.checks.model import Check, Finding, Host, Severity
 from nodetriage.checks.rules.kernel_lines import Event, events, findings, nothing, pattern, rule
 
-_STATUS = r"CPU (\d+): Machine Check(?: Exception)?: [0-9a-f]+ Bank \d+: ([0-9a-f]{16})"
 _UNCORRECTED = 1 << 61
+_MCE = r"(?:mce: )?\[Hardware Error\]: "
+_APEI = r"(?:\{\d{1,10}\})?\[Hardware Error\]: event severity: "
 RULES = (
-    rule("status", _STATUS, r"cpu\1/\2"),
-    rule("mem_uncorrected", r"EDAC \S+: \d+ UE .*? on (\S{1,60})", r"\1"),
     rule(
-        "mem_uncorrected", r"^Memory failure: 0x[0-9a-f]+: |Uncorrected hardware memory error in user-access", "memory"
+        "status", _MCE + r"CPU (\d+): Machine Check(?: Exception)?: [0-9a-f]+ Bank \d+: ([0-9a-f]{16})", r"cpu\1/\2",
+        "mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 3: be00000000800400",
     ),
-    rule("uncorrected", r"\[Hardware Error\]: event severity: (?:fatal|recoverable)", "firmware"),
-    rule("corrected", r"\[Hardware Error\]: event severity: corrected", "firmware"),
-    rule("uncorrected", r"\[Hardware Error\]: (?:Uncorrected|Deferred)(?:, \w+ \w+)? error", "cpu"),
-    rule("corrected", r"\[Hardware Error\]: (?:Corrected error|Machine check events logged)", "cpu"),
-    rule("throttled", r"CPU\d+: (?:Core|Package) temperature(?:/speed)? (?:is )?above threshold", "cpu"),
-)
+    rule(
+        "mem_uncorrected", r"EDAC MC\d+: \d+ UE (?:[\w-]+ ){0,6}on ([\w#?-]{1,60}(?: memory)?)", r"\1",
+        "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x2f1a7b)",
+        "EDAC MC1: 1 UE on mc#1csrow#2channel#3 (csrow:2 channel:3 page:0x7d1a2c offset:0x1c0 grain:64)",
+    ),
+    rule(
+        "mem_uncorrected",
+        r"Memory failure: 0x[0-9a-f]{1,16}: |mce: Uncorrected hardware memory error in user-access",
+        "memory",
+        "Memory failure: 0x2fd2b5: recovery action for dirty LRU page: Recovered",
+        "mce: Uncorrected hardware memory error in user-access at 3f80",
+    ),
+    rule("uncorrected", _APEI + "(?:fatal|recoverable)", "firmware", "{1}[Hardware Error]: event severity: fatal"),
+    rule("corrected", _APEI + "corrected", "firmware", "{7}[Hardware Error]: event severity: corrected"),
+    rule(
+        "uncorrected", _MCE + r"(?:Uncorrected|Deferred)(?:, \w+ \w+)? error", "cpu",
+        "[Hardware Error]: Uncorrected, software restartable error.",
+        "[Hardware Error]: Deferred error, no action required.",
+    ),
+    rule(
+        "corrected", _MCE + "(?:Corrected error|Machine check events logged)", "cpu",
+        "[Hardware Error]: Corrected error, no action required.", "mce: [Hardware Error]: Machine check events logged",
+    ),
+    rule(
+        "throttled", r"(?:mce: )?CPU\d+: (?:Core|Package) temperature(?:/speed)? (?:is )?above threshold", "cpu",
+        "mce: CPU12: Core temperature is above threshold, cpu clock is throttled (total events = 17)",
+        "CPU3: Package temperature/speed above threshold, cpu clock throttled (total events = 1)",
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

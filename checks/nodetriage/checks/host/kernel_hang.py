@@ -11,17 +11,41 @@ from nodetriage.checks.model import Check, Finding, Host, Severity
 from nodetriage.checks.rules.kernel_lines import Event, events, findings, nothing, pattern, rule
 
 RULES = (
-    rule("hung_task", r"INFO: task .{1,64}:\d+ blocked for more than \d+ seconds", "kernel"),
-    rule("soft_lockup", r"BUG: soft lockup - CPU#\d+ stuck for \d+s", "kernel"),
-    rule("hard_lockup", r"Watchdog detected hard LOCKUP on cpu \d+|^(?:NMI watchdog: )?BUG: hard lockup", "kernel"),
-    rule("rcu_stall", r"rcu: INFO: \w+ (?:self-)?detected (?:expedited )?stalls?|rcu: \w+ kthread starved", "kernel"),
+    rule(
+        "hung_task", r"INFO: task .{1,15}:\d+ blocked(?: in I/O wait)? for more than \d+ seconds", "kernel",
+        "INFO: task python3:4711 blocked for more than 122 seconds.",
+        "INFO: task python3:4711 blocked in I/O wait for more than 122 seconds.",
+    ),
+    rule(
+        "soft_lockup", r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#\d+ stuck for \d+s", "kernel",
+        "watchdog: BUG: soft lockup - CPU#12 stuck for 26s! [python3:4711]",
+    ),
+    rule(
+        "hard_lockup", r"(?:NMI )?watchdog: (?:CPU\d+: )?Watchdog detected hard LOCKUP on cpu \d+", "kernel",
+        "watchdog: CPU3: Watchdog detected hard LOCKUP on cpu 12",
+        "NMI watchdog: Watchdog detected hard LOCKUP on cpu 12",
+    ),
+    rule(
+        "rcu_stall",
+        r"rcu: INFO: \w{1,30} (?:self-)?detected (?:expedited )?stalls? on CPU|rcu: \w{1,30} kthread starved for",
+        "kernel",
+        "rcu: INFO: rcu_sched self-detected stall on CPU", "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "rcu: rcu_sched kthread starved for 5250 jiffies! g1042813 f0x0 RCU_GP_WAIT_FQS(5) ->state=0x0 ->cpu=12",
+    ),
     rule(
         "oops",
-        r"^BUG: (?:unable to handle|kernel NULL pointer|scheduling while atomic|Bad page state)|^kernel BUG at "
-        r"|^Oops(?:: |\[)|^general protection fault|^Internal error: |^Unable to handle kernel ",
+        r"BUG: (?:unable to handle|kernel NULL pointer|scheduling while atomic|Bad page state)"
+        r"|kernel BUG at [\w./-]{4,120}:\d+!|(?:Oops: ){1,2}[0-9a-f]{4} \[#\d+\] (?:PREEMPT|SMP)"
+        r"|(?:Oops: )?general protection fault"
+        "|Internal error: (?:Oops|a?synchronous|SP/PC|SError|level|undefined)|Unable to handle kernel ",
         "kernel",
+        "BUG: unable to handle page fault for address: ffffb5a2c0c01000",
+        "kernel BUG at mm/slub.c:448!", "Oops: 0002 [#1] SMP NOPTI", "Oops: Oops: 0002 [#1] PREEMPT SMP",
+        "general protection fault, probably for non-canonical address 0xdead000000000122: 0000 [#1] PREEMPT SMP NOPTI",
+        "Internal error: Oops - BUG: 00000000f2000800 [#1] SMP",
+        "Unable to handle kernel NULL pointer dereference at virtual address 0000000000000008",
     ),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

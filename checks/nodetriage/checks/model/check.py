@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nodetriage.checks.model.finding import Finding
+from nodetriage.checks.model.kernel_line import kernel_pattern
 
 R = TypeVar("R")
 P = TypeVar("P")
@@ -31,6 +32,8 @@ class Check(Generic[R, P]):
 
     A reading is a frozen dataclass or a tuple of them that msgspec can turn into JSON and back: it crosses a pipe
     and survives a restart of the agent within the same boot.
+
+    Raises ForgeablePattern for a `kernel_pattern` or `kernel_wakes` that text chosen by a user could satisfy.
     """
 
     name: str
@@ -43,11 +46,18 @@ class Check(Generic[R, P]):
     timeout_s: float = 5.0
     next_state: Callable[[R | None, R], R] = latest
     clears: Callable[[R, R | None], Iterable[tuple[str, str]]] | None = None
-    kernel_pattern: str | None = None  # regex; kernel records that match are this check's to judge, and wake it
-    kernel_wakes: str | None = None  # regex; kernel records that match only wake it
+    kernel_pattern: str | None = (
+        None  # regex from the record's start; what matches is this check's to judge, and wakes it
+    )
+    kernel_wakes: str | None = None  # regex from the record's start; what matches only wakes it
     wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM"
     hung_fault: str = "check_hung"  # what it means when this check does not answer
     raise_after: int = 1  # consecutive runs that must show a finding before it counts
     clear_after: int = 1  # consecutive runs that must not show it before it is gone
     runs_needed: Callable[[Any], int] | None = None  # of its policy: consecutive runs before judge finds anything
     in_prolog: bool = False  # cheap enough to run live before a job starts
+
+    def __post_init__(self) -> None:
+        for expression in (self.kernel_pattern, self.kernel_wakes):
+            if expression is not None:
+                kernel_pattern(expression)

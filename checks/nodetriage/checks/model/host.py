@@ -28,6 +28,7 @@ class KernelRecord:
     at_us: int
     priority: int  # syslog priority, facility * 8 + level; below 8 it is the kernel's own
     text: str  # one record; a newline inside is a real newline
+    continues: bool = False  # a piece of a line whose beginning is elsewhere: it may begin with anything
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,5 +96,6 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=("pcie_fatal", "pcie_nonfatal", "pcie_correctable", "pcie_unreadable"),
-    kernel_wakes=r"\bAER: |PCIe Bus Error: ",  # what the kernel does not log it counts all the same
+    # What the kernel does not log it counts all the same.
+    kernel_wakes=r"[a-z][\w-]{0,30} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: (?:AER|PCIe Bus Error): ",
 )

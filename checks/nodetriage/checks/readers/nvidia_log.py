@@ -1,18 +1,19 @@
-"""Lines of the NVIDIA driver in the kernel log, whatever put a prefix before them, and the catalogue of their codes.
+"""Lines of the NVIDIA driver in the kernel log, and the catalogue of their codes.
 
-`parse` takes the text of a raw /dev/kmsg record and what dmesg, rsyslog or the journal make of it. The address, the
-pid and the process are the driver's words; stamps and host names before "NVRM:" are never looked at, because their
-shape depends on the tool and the locale.
+`parse` takes the text of one kernel record, which begins with the driver's own prefix; what tools put before it in a
+pasted log `log_prefix` takes off first. A user can make the kernel quote any of these lines behind its own words, so
+nothing is looked for inside a record.
 """
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
 from nodetriage.checks.model import Severity
+from nodetriage.checks.model.kernel_line import KernelPattern, any_of, kernel_pattern
 from nodetriage.checks.model.settings import decode, load_toml
 
 Kind = Literal["xid", "sxid", "companion"]
@@ -20,34 +21,71 @@ Sign = Literal["off_bus", "init_failed", "gsp_heartbeat", "reset_required", "uui
 
 # A driver line is a few hundred bytes; what follows in a longer one is not ours.
 _LONGEST = 4096
-_ADDRESS = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
-_XID = re.compile(
+_PCI = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
+_ADDRESS = rf"(?P<pci>{_PCI})"
+_XID = kernel_pattern(
     rf"NVRM: Xid \((?:PCI:)?{_ADDRESS}(?: GPU-I:(?P<gi>\d+))?(?:[ ,]+GPU-CI:(?P<ci>\d+))?[^)]{{0,64}}\):"
-    r"\s*(?P<code>\d{1,6})\b,?\s*(?P<rest>.*)",
-    re.DOTALL,
+    r"\s*(?P<code>\d{1,6})\b,?\s*(?P<rest>.*)"
 )
-_SXID = re.compile(rf"nvswitch\d*: SXid \(PCI:{_ADDRESS}\):\s*(?P<code>\d{{1,6}})\b,?\s*(?P<rest>.*)", re.DOTALL)
+_SXID = kernel_pattern(rf"nvidia-nvswitch\d+: SXid \(PCI:{_ADDRESS}\):\s*(?P<code>\d{{1,6}})\b,?\s*(?P<rest>.*)")
 _PROCESS = re.compile(
     r"pid='?(?:(?P<pid>\d{1,10})|<unknown>)'?(?:,\s*name=(?P<process>.{0,64}?))?(?:,\s+|,?$)(?P<rest>.*)", re.DOTALL
 )
-_COMPANIONS: tuple[tuple[Sign, re.Pattern[str]], ...] = (
-    ("uuid", re.compile(rf"NVRM: GPU at (?:PCI:)?{_ADDRESS}: (?P<rest>GPU-[0-9a-fA-F-]{{36}})")),
-    ("off_bus", re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}: (?P<rest>GPU has fallen off the bus)")),
-    # One record of three lines, printed where the driver meets a dead GPU while it loads.
-    (
-        "off_bus",
-        re.compile(
-            rf"NVRM: The NVIDIA GPU {_ADDRESS}\b(?P<rest>.{{0,300}}?fallen off the bus[^\n]{{0,100}})", re.DOTALL
-        ),
-    ),
-    ("off_bus", re.compile(r"NVRM:\s+(?P<rest>fallen off the bus and is not responding[^\n]{0,100})")),
-    ("init_failed", re.compile(rf"NVRM: GPU {_ADDRESS}: (?P<rest>RmInitAdapter failed.*)", re.DOTALL)),
-    ("gsp_heartbeat", re.compile(r"NVRM: (?P<rest>GPU\d+ _kgspIsHeartbeatTimedOut: Heartbeat timed out.*)", re.DOTALL)),
-    ("reset_required", re.compile(r"NVRM: (?P<rest>.{0,100}Reset required \[NV_ERR_RESET_REQUIRED\].*)", re.DOTALL)),
+_COMPANIONS: dict[KernelPattern, Sign] = {
+    kernel_pattern(rf"NVRM: GPU at (?:PCI:)?{_ADDRESS}: (?P<rest>GPU-[0-9a-fA-F-]{{36}})"): "uuid",
+    kernel_pattern(rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}: (?P<rest>GPU has fallen off the bus)"): "off_bus",
+    kernel_pattern(r"NVRM:\s+(?P<rest>fallen off the bus and is not responding.{0,100})"): "off_bus",
+    kernel_pattern(rf"NVRM: GPU {_ADDRESS}: (?P<rest>RmInitAdapter failed.*)"): "init_failed",
+    kernel_pattern(r"NVRM: (?P<rest>GPU\d+ _kgspIsHeartbeatTimedOut: Heartbeat timed out.*)"): "gsp_heartbeat",
+    kernel_pattern(
+        r"NVRM: (?P<rest>nv\w{5,40}: (?:Assertion|Check) failed: Reset required \[NV_ERR_RESET_REQUIRED\].*)"
+    ): "reset_required",
+}
+# One record of three lines, printed where the driver meets a dead GPU while it loads. Its first line is the driver's
+# alone, so the two others are too.
+_PROBE = kernel_pattern(
+    rf"NVRM: The NVIDIA GPU {_ADDRESS}\s*\n"
+    r"(?P<rest>\s*NVRM: \(PCI ID: [^\n]{0,80}\n\s*NVRM:\s+fallen off the bus[^\n]{0,100})",
+    whole_record=True,
+)
+# Lines as the driver prints them, one for each rule: tests forge every one of them.
+EXAMPLES = (
+    "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.",
+    "nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 26006, SOE HALTED",
+    "NVRM: GPU at PCI:0000:b1:00: GPU-00000000-0000-4000-8000-000000000005",
+    "NVRM: GPU 0000:b1:00.0: GPU has fallen off the bus.",
+    "NVRM: fallen off the bus and is not responding to commands.",
+    "NVRM: GPU 0000:a4:00.0: RmInitAdapter failed! (0x26:0xffff:1482)",
+    "NVRM: GPU3 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 40218113 heartbeat 990311",
+    "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned",
+    "NVRM: The NVIDIA GPU 0000:c6:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\n"
+    "NVRM: fallen off the bus and is not responding to commands.",
 )
 
-# What the kernel log has to contain for a record to be worth parsing; the agent searches each record with it.
-KERNEL_PATTERN = r"NVRM: (?:Xid|GPU|The NVIDIA GPU|fallen off)|: SXid \(|NV_ERR_RESET_REQUIRED"
+# The records that are this module's to parse.
+KERNEL_PATTERN = any_of(
+    (
+        rf"NVRM: Xid \((?:PCI:)?{_PCI}",
+        rf"nvidia-nvswitch\d+: SXid \(PCI:{_PCI}",
+        rf"NVRM: GPU (?:at )?(?:PCI:)?{_PCI}: (?:GPU|RmInitAdapter failed)",
+        rf"NVRM: The NVIDIA GPU {_PCI}",
+        r"NVRM:\s+fallen off the bus and is not responding",
+        r"NVRM: GPU\d+ _kgspIsHeartbeatTimedOut: ",
+        r"NVRM: nv\w{5,40}: (?:Assertion|Check) failed: Reset required",
+    )
+)
+
+
+def xids(*codes: int) -> str:
+    """An expression for Check.kernel_wakes: the Xid lines with these codes."""
+    return rf"NVRM: Xid \((?:PCI:)?{_PCI}[^)]{{0,64}}\): (?:{'|'.join(map(str, codes))})\b"
+
+
+SXIDS = rf"nvidia-nvswitch\d+: SXid \(PCI:{_PCI}\): "
+OFF_BUS = (
+    rf"NVRM: GPU (?:at )?(?:PCI:)?{_PCI}: (?:GPU has fallen off the bus|RmInitAdapter failed)"
+    rf"|NVRM: The NVIDIA GPU {_PCI}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +136,25 @@ class Sxid:
 
 
 def parse(text: str) -> XidLine | None:
-    """The driver's line in `text`, or None where there is none. Never raises, whatever the text."""
+    """What the driver says in this record; None where the record is not the driver's. Never raises."""
     text = text[:_LONGEST]
-    if found := _XID.search(text):
+    if not text.startswith(("NVRM:", "nvidia-nvswitch")):
+        return None
+    if found := _XID.match(text):
         return _xid_line(found)
-    if found := _SXID.search(text):
+    if found := _SXID.match(text):
         return XidLine("sxid", _address(found["pci"]), int(found["code"]), rest=found["rest"].strip())
-    for sign, pattern in _COMPANIONS:
-        if found := pattern.search(text):
-            pci = found.groupdict().get("pci")
-            # These print a function that Xid lines leave out: one device, one name.
-            address = _address(pci).removesuffix(".0") if pci else None
-            return XidLine("companion", address, rest=found["rest"].strip(), sign=sign)
-    return None
+    for pattern, sign in _COMPANIONS.items():
+        if found := pattern.match(text):
+            return _companion(sign, found)
+    return _companion("off_bus", found) if (found := _PROBE.match(text)) else None
+
+
+def _companion(sign: Sign, found: re.Match[str]) -> XidLine:
+    """These print a function that Xid lines leave out: one device, one name."""
+    pci = found.groupdict().get("pci")
+    address = _address(pci).removesuffix(".0") if pci else None
+    return XidLine("companion", address, rest=found["rest"].strip(), sign=sign)
 
 
 def _xid_line(found: re.Match[str]) -> XidLine:
@@ -130,26 +174,6 @@ def _address(pci: str) -> str:
     """Lower case, and the domain in four digits where it fits: NVML prints eight."""
     domain, _, rest = pci.lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
-
-
-def records(log: str | Iterable[str]) -> Iterator[str]:
-    """The records of a pasted log: one a line, but the three lines of the driver's probe message together.
-
-    Given lines without their ends, it gives each record as soon as its end is seen.
-    """
-    held: list[str] = []
-    for line in log.splitlines() if isinstance(log, str) else log:
-        if "NVRM: The NVIDIA GPU" in line:
-            yield from ["\n".join(held)] if held else []
-            held = [line]
-        elif held and "NVRM:" in line and len(held) < 3 and "Xid" not in line:
-            held.append(line)
-        else:
-            yield from ["\n".join(held)] if held else []
-            held = []
-            yield line
-    if held:
-        yield "\n".join(held)
 
 
 def code_of(word: str) -> tuple[Literal["xid", "sxid"], int] | None:

@@ -1,21 +1,25 @@
 """Lines of the kernel's log that report a fault, by rules: what they say, and on which part."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Finding, KernelRecord, Severity
+from nodetriage.checks.model.kernel_line import KernelPattern, any_of, kernel_pattern
 
 TEXT_LIMIT = 240  # characters of a line that are kept as evidence
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`component` is a name, or a template with the pattern's groups in it. The first rule that fits a line has it."""
+    """`component` is a name, or a template with the pattern's groups in it. The first rule that fits a line has it.
+
+    `examples` are lines as the kernel prints them, one for each wording: tests forge every one of them.
+    """
 
     kind: str
-    pattern: "re.Pattern[str]"
+    pattern: KernelPattern
     component: str
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +33,14 @@ class Event:
     lines: int = 1
 
 
-def rule(kind: str, pattern: str, component: str) -> Rule:
-    return Rule(kind, re.compile(pattern), component)
+def rule(kind: str, expression: str, component: str, *examples: str) -> Rule:
+    """Raises ForgeablePattern where a user could make the kernel print a line that fits."""
+    return Rule(kind, kernel_pattern(expression), component, examples)
 
 
 def pattern(rules: Iterable[Rule]) -> str:
     """One expression for Check.kernel_pattern."""
-    return "|".join(f"(?:{r.pattern.pattern})" for r in rules)
+    return any_of(r.pattern.expression for r in rules)
 
 
 def events(records: Iterable[KernelRecord], rules: Iterable[Rule]) -> tuple[Event, ...]:
@@ -43,7 +48,7 @@ def events(records: Iterable[KernelRecord], rules: Iterable[Rule]) -> tuple[Even
     rules, found = tuple(rules), dict[tuple[str, str], Event]()
     for record in records:
         for r in rules:
-            if fits := r.pattern.search(record.text):
+            if fits := r.pattern.match(record.text):
                 component = fits.expand(r.component)[:80]
                 new = Event(r.kind, component, record.text[:TEXT_LIMIT], round(max(record.at_us, 0) / 1e6, 3))
                 known = found.get((r.kind, component), replace(new, lines=0))

@@ -11,23 +11,10 @@ from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Severity
 from nodetriage.checks.readers.pci import ADDRESS
-from nodetriage.checks.rules.kernel_lines import Event, events, findings, nothing, pattern, rule
+from nodetriage.checks.rules.disk_lines import RULES
+from nodetriage.checks.rules.kernel_lines import Event, events, findings, nothing, pattern
 
 _NVME = re.compile(r"(nvme\d+)(?:c\d+)?(?:n\d+)?(?:p\d+)?")
-RULES = (
-    rule("fs_read_only", r"EXT4-fs \(([\w-]+)\): Remounting filesystem read-only", r"\1"),
-    rule("fs_read_only", r"XFS \(([\w-]+)\): .*(?:Shutting down filesystem|has been shut down)", r"\1"),
-    rule("fs_read_only", r"BTRFS (?:info|error|critical) \(device ([\w-]+)[^)]*\).*forced readonly", r"\1"),
-    rule("fs_error", r"EXT4-fs (?:error|critical) \(device ([\w-]+)\)", r"\1"),
-    rule("fs_error", r"Aborting journal on device ([\w-]+?)(?:-\d+)?\.$", r"\1"),
-    rule("fs_error", r"XFS \(([\w-]+)\): (?:Corruption|[Mm]etadata (?:corruption|I/O error)|[Ll]og I/O error)", r"\1"),
-    rule("fs_error", r"BTRFS (?:error|critical) \(device ([\w-]+)", r"\1"),
-    rule("disk_lost", r"nvme (nvme\d+): (?:Removing after probe failure|Disabling device after reset failure)", r"\1"),
-    rule("disk_lost", r"md/\w+:\w+: Disk failure on ([\w-]+), disabling device", r"\1"),
-    rule("disk_reset", r"nvme (nvme\d+): (?:controller is down; will reset|I/O .*timeout, (?:reset|disable))", r"\1"),
-    rule("io_error", r"(?:I/O|critical (?:medium|target|nexus)|protection) error, dev (\w+), sector", r"\1"),
-    rule("io_error", r"Buffer I/O error on dev(?:ice)? ([\w-]+)", r"\1"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

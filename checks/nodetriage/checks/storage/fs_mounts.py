@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Severity
 from nodetriage.checks.readers.mounts import Fstab, Mount, on_autofs, read_fstab, read_mounts, root_of_init
+from nodetriage.checks.rules.disk_lines import MOUNT_FAILS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +110,7 @@ CHECK = Check(
     worker="storage",
     timeout_s=5,
     next_state=next_state,
-    # A server that is away and a disk that fails change no mount: the kernel only says so.
-    kernel_wakes=(
-        r"nfs: server \S+ not responding|Lustre\w*: .*[Cc]onnection to \S+ .*was lost|libceph: .* session lost"
-        r"|EXT4-fs .*[Rr]emounting filesystem read-only|XFS .*[Ss]hut(?:ting)? ?down|BTRFS .*forced readonly"
-    ),
+    kernel_wakes=MOUNT_FAILS,
     wakes_on=("mounts",),
     hung_fault="mount_hung",
     in_prolog=True,

@@ -1,0 +1,77 @@
+"""No rule for kernel lines matches what a user makes the kernel quote: each has a forged twin in every carrier."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from carriers import CARRIERS, forged
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodetriage.agent.cli.dmesg import find_faults
+from nodetriage.checks.host import cpu_mce, kernel_hang
+from nodetriage.checks.model.kernel_line import KernelPattern, kernel_pattern
+from nodetriage.checks.readers import nvidia_log
+from nodetriage.checks.registry import ALL
+from nodetriage.checks.rules import disk_lines
+
+RULES = (*cpu_mce.RULES, *kernel_hang.RULES, *disk_lines.RULES)
+EXAMPLES = (*nvidia_log.EXAMPLES, *itertools.chain.from_iterable(rule.examples for rule in RULES))
+# What the kernel says of the very thing that the field belongs to is no forgery: only that field is the user's.
+TRUE = ("NVRM: Xid (PCI:0000:3b:00): 13", "EXT4-fs error (device loop9)")
+
+
+def patterns() -> Iterator[tuple[str, KernelPattern]]:
+    """Every expression of every check: what it judges, and what only wakes it."""
+    for check in ALL:
+        for expression in (check.kernel_pattern, check.kernel_wakes):
+            if expression is not None:
+                yield check.name, kernel_pattern(expression)
+
+
+def is_forgery(record: str) -> bool:
+    return not record.startswith(TRUE)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: f"{r.kind}-{r.examples[0][:20]}")
+def test_every_rule_has_examples_that_it_matches(rule) -> None:
+    assert rule.examples
+    assert all(rule.pattern.match(example) for example in rule.examples)
+
+
+def test_every_line_of_the_driver_has_an_example_that_is_understood() -> None:
+    said = [nvidia_log.parse(example) for example in nvidia_log.EXAMPLES]
+
+    assert {line.sign for line in said if line} == {
+        None, "uuid", "off_bus", "init_failed", "gsp_heartbeat", "reset_required",
+    }  # fmt: skip
+    assert all(kernel_pattern(nvidia_log.KERNEL_PATTERN).match(example) for example in nvidia_log.EXAMPLES)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_no_example_is_taken_for_the_driver_s_word_where_the_kernel_quotes_it(carrier: str) -> None:
+    for record in filter(is_forgery, itertools.chain.from_iterable(forged(carrier, line) for line in EXAMPLES)):
+        fooled = [name for name, pattern in patterns() if name != "fs_mounts" and pattern.match(record)]
+        assert fooled == [], record
+        assert nvidia_log.parse(record) is None, record
+
+
+@pytest.mark.parametrize(("name", "pattern"), list(patterns()), ids=lambda v: v if isinstance(v, str) else "")
+@given(data=st.data())
+def test_no_text_that_a_rule_matches_passes_for_it_in_a_quotation(name: str, pattern: KernelPattern, data) -> None:
+    wanted = data.draw(st.from_regex(pattern.expression))
+    carrier = data.draw(st.sampled_from(CARRIERS))
+    if carrier.startswith("nfs: server"):  # it is the server's name: that this one is away is true
+        return
+
+    for record in filter(is_forgery, forged(carrier, wanted)):
+        assert not pattern.match(record), record
+
+
+def test_a_user_s_line_in_a_pasted_log_is_no_fault_whatever_stands_before_it() -> None:
+    prefixes = ("", "[48211.903117] ", "Apr  3 09:12:44 node01 kernel: [11272.551321] ", "4,1227,437812449932,-;")
+
+    for prefix, carrier in itertools.product(prefixes, CARRIERS):
+        for record in filter(is_forgery, forged(carrier, nvidia_log.EXAMPLES[0])):
+            line = (prefix + record).replace("\n", "\\x0a" if prefix.endswith(";") else " ")
+            assert list(find_faults([line.encode()])) == [], line
