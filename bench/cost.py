@@ -6,7 +6,7 @@ The agents run as on a live DGX H100: in a mount namespace of their own /sys is 
 tests/native stands in for NVIDIA's library, so what a driver takes for a call is not in the figures, nor what the
 programs do that checks start. The checks run at their shipped periods divided by `--faster`, and what that costs is
 scaled back: at a hundred times a process sleeps for 0.6 s where it would for a minute, at three thousand for 20 ms.
-What an agent costs whose checks are not due (timers, kernel log, spool) is measured apart, and once more with a
+What an agent costs whose checks are not due (timers, kernel log, spool) is measured separately, and once more with a
 controller, to which it then also sends a heartbeat every 5 s.
 
 Most of what a process costs that wakes, does little and sleeps again is memory that is cold by then. How cold is the

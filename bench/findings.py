@@ -2,7 +2,7 @@
 
     python bench/findings.py [--seeds 20] [--settings FILE]
 
-Prints one line a seed and the totals; the settings (those of `report --settings`) are said at the top. The last line
+Prints one line a seed and the totals; the settings (those of `report --settings`) come first. The last line
 is one JSON object.
 """
 

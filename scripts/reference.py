@@ -110,14 +110,14 @@ def tables(cls: Any, prefix: str = "", level: str = "###") -> Iterator[str]:
 
 def table(cls: Any, instance: Any = None) -> str:
     """Key, default and explanation of every plain field; `instance` has defaults of its own."""
-    said, hints = comments(cls), typing.get_type_hints(cls)
+    texts, hints = comments(cls), typing.get_type_hints(cls)
     lines = ["| key | default | |\n|---|---|---|\n"]
     for field in plain(cls):
         value = default_of(field) if instance is None else getattr(instance, field.name)
         default = (
             "must be given" if value is dataclasses.MISSING else f"`{as_toml(value)}`" if value is not None else ""
         )
-        about = "; ".join(filter(None, (choices(hints[field.name]), said.get(field.name, ""))))
+        about = "; ".join(filter(None, (choices(hints[field.name]), texts.get(field.name, ""))))
         lines.append(f"| `{field.name}` | {default} | {about} |\n")
     return "".join(lines)
 
@@ -170,18 +170,18 @@ def commands_page() -> str:
     parts = [COMMANDS.format(made=MADE)]
     for program, about in (("nodetriage", "on a node"), ("nodetriagectl", "the fleet")):
         parts.append(f"\n## `{program}`: {about}\n")
-        parts += [f"\n### `{' '.join(v)}`\n\n```text\n{told(*v)}\n```\n" for v in verbs(program)]
+        parts += [f"\n### `{' '.join(v)}`\n\n```text\n{help_of(*v)}\n```\n" for v in verbs(program)]
     return "".join(parts)
 
 
 def verbs(*command: str) -> list[tuple[str, ...]]:
     """A program's verbs, and what those have of their own, from its own help."""
-    listed = told(*command).partition("VERB\n")[2].partition("\n\n")[0]
+    listed = help_of(*command).partition("VERB\n")[2].partition("\n\n")[0]
     names = [(*command, line.split()[0]) for line in listed.splitlines() if line[4:5].strip()]
     return [verb for name in names for verb in (verbs(*name) or [name])]
 
 
-def told(*command: str) -> str:
+def help_of(*command: str) -> str:
     """A --help, 100 columns wide."""
     argv = [str(BIN / command[0]), *command[1:], "--help"]
     environment = {**os.environ, "COLUMNS": "100"}

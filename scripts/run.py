@@ -152,8 +152,8 @@ def fitting(rows: list[Row], height: int) -> list[Row]:
     """All rows, or without the skipped ones where they are more than the terminal has lines."""
     if len(rows) <= height:
         return rows
-    told = [row for row in rows if row[1] != "skipped"][: height - 1]
-    return [*told, ("", f"{len(rows) - len(told)} more", "", "not shown here: skipped, or no room")]
+    shown = [row for row in rows if row[1] != "skipped"][: height - 1]
+    return [*shown, ("", f"{len(rows) - len(shown)} more", "", "not shown here: skipped, or no room")]
 
 
 def line(row: Row) -> str:

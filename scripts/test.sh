@@ -7,12 +7,12 @@ pytest=(.venv/bin/python -m pytest)
 [ $# = 0 ] || exec "${pytest[@]}" "$@"
 
 real=(tests/agent tests/bmc tests/e2e tests/slurm tests/systemd)
-said=$(mktemp)
-"${pytest[@]}" "${real[@]/#/--ignore=}" >"$said" 2>&1 &
+output=$(mktemp)
+"${pytest[@]}" "${real[@]/#/--ignore=}" >"$output" 2>&1 &
 others=$!
-trap 'kill "$others" 2>/dev/null; rm -f "$said"' EXIT
+trap 'kill "$others" 2>/dev/null; rm -f "$output"' EXIT
 "${pytest[@]}" "${real[@]}"
 failed=$?
 wait "$others" || failed=$?
-cat "$said"
+cat "$output"
 exit "$failed"

@@ -88,7 +88,7 @@ def test_every_verb_and_option_is_in_the_page_about_commands(program: str) -> No
         name = " ".join(verb)
         section = re.search(rf"^### `{name}`\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
         assert section, f"docs/commands.md has no section {name}: run make docs"
-        options = set(re.findall(r"--[a-z][a-z-]+", reference.told(*verb)))
+        options = set(re.findall(r"--[a-z][a-z-]+", reference.help_of(*verb)))
         assert [o for o in options if o not in section[1]] == []
 
 
