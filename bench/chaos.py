@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests/controller/parts"))
 
 from soak import Soak  # noqa: E402 the path above comes first
 
-from nodetriage.controller.policy import replay  # noqa: E402
+from nodetriage.controller.policy.verify import replay  # noqa: E402
 
 
 def one(nodes: int, days: float, seed: int, interleavings: int) -> dict[str, object]:
