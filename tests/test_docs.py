@@ -37,8 +37,11 @@ def test_the_commands_of_the_first_page_run_as_printed_in_a_fresh_copy(tmp_path:
     pack = ["tar", "-c", "--null", "--ignore-failed-read", "--files-from=-"]
     copied = subprocess.run(pack, cwd=ROOT, input=files.stdout, check=True, capture_output=True)
     subprocess.run(["tar", "-x"], cwd=tmp_path, input=copied.stdout, check=True)
-    (tmp_path / ".venv").symlink_to(ROOT / ".venv")  # its stamp tells `make setup` that nothing is left to install
-    assert (ROOT / ".venv/nodetriage.stamp").exists(), "run make setup"
+    # The stamp tells `make setup` that nothing is left to install; else it would install the copy into our .venv.
+    sums = ["sha256sum", "requirements.lock", "pyproject.toml", "scripts/setup.sh"]
+    wanted = subprocess.run(sums, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert (ROOT / ".venv/nodetriage.stamp").read_text() == wanted, "run make setup"
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
 
     screen = page("README.md").partition("\n## ")[0]
     commands = re.findall(r"^    \$ (.*)$", screen, re.MULTILINE)
