@@ -18,6 +18,7 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     undrain NODE       an operator at nodetriagectl
     maintenance NODE on|off [REASON...]         likewise
     breaker close [REASON...]                   likewise
+    incident close ID [REASON...]               likewise
     scheduler down|up
     lose|find NODE     Slurm loses the node: it is DOWN by Slurm's own word; or has it back
     maint NODE on|off  a MAINT reservation in Slurm
@@ -130,7 +131,7 @@ class Scenario:
         component, _, source = component.partition("@")
         more = {"fault": fault, "component": component, "severity": Severity[severity.upper()]}
         check = CHECKS.get(fault.partition("_")[0], "check")
-        self._say(node, KINDS[verb], check=check, place=f"mount source {source}" if source else "", **more)
+        self._say(node, KINDS[verb], check=check, places=(f"mount source {source}",) if source else (), **more)
 
     def _refuse(self, verb: str, node: str, fault: str, component: str, job: str) -> None:
         self._say(node, EventKind.REFUSED, check="prolog", fault=fault, component=component, job=job)
@@ -183,6 +184,9 @@ class Scenario:
 
     def _breaker(self, verb: str, how: str, *reason: str) -> None:
         self.take(OperatorCommand("close_breaker", "", "olga", " ".join(reason)))
+
+    def _incident(self, verb: str, how: str, incident: str, *reason: str) -> None:
+        self.take(OperatorCommand("close_incident", "", "olga", " ".join(reason), incident=incident))
 
     def _silent(self, verb: str, *nodes: str) -> None:
         self.take(ContactChanged(lost=nodes))

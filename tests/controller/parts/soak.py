@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 from checked import Steps
 from soak_judge import FLAPPING, OWN_HIGH, OWN_LOW, Figures, Judge
@@ -163,12 +164,12 @@ class Soak:
         self.at(self.now_s + HOUR, lambda: self._take(ContactChanged(back=lost)))
 
     def _file_server(self) -> None:
-        self._shake(0.3, 120.0, 2 * HOUR, "mount_hung", check="fs_mounts", place="mount source fs1:/home")
+        self._shake(0.3, 120.0, 2 * HOUR, "mount_hung", check="fs_mounts", places=("mount source fs1:/home",))
 
     def _rollout(self) -> None:
         self._shake(0.15, 1800.0, 3 * HOUR, "gpu_missing", check="gpu_count", version="2")
 
-    def _shake(self, share: float, within_s: float, for_s: float, fault: str, **more: str) -> None:
+    def _shake(self, share: float, within_s: float, for_s: float, fault: str, **more: Any) -> None:
         hit = self.random.sample(self.names[1:], int(len(self.names) * share))
         self.figures.fleet_event_nodes += len(hit)
         begin_s = self.now_s

@@ -45,7 +45,7 @@ def with_drain(**changed: Any) -> FleetState:
     return with_node(drain=replace(DRAIN, **changed))
 
 
-INCIDENT = FleetIncident(DRAIN.incident, "gpu_off_bus", ("gpu_xid",), "", "", NOW, 4)
+INCIDENT = FleetIncident(DRAIN.incident, "gpu_off_bus", ("gpu_xid",), "", "", NOW, 4, NOW)
 STATES = {
     "its facts are those of": replace(STEP.state, nodes={"n2": NODE}),
     "is Suspect without a drain": with_node(drain=None),

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 from checked import Steps
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.engine.poller import merged
 from nodetriage.controller.policy import liveness
+from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import (
+    ActionDone,
     ActionKind,
+    ActionOutcome,
     ContactChanged,
     Event,
     EventKind,
@@ -52,10 +57,26 @@ class Fleet:
         self.state = step.state
         return step
 
-    def tell(self, node: str, fault: str, kind: EventKind = EventKind.RAISED, after_s: float = 0) -> Step:
+    def tell(
+        self,
+        node: str,
+        fault: str,
+        kind: EventKind = EventKind.RAISED,
+        after_s: float = 0,
+        at: datetime | None = None,
+    ) -> Step:
         self.events += 1
         what = ("c", "p", fault, Severity.CRITICAL)
-        return self.take(NodeEvent(self.events, node, "b", self.events, self.now, kind, *what), after_s)
+        self.now += timedelta(seconds=after_s)
+        return self.take(NodeEvent(self.events, node, "b", self.events, at or self.now, kind, *what))
+
+    def drained(self, node: str, fault: str) -> None:
+        """The fault drains the node, and the scheduler does so at once."""
+        self.events += 1
+        what = ("other", "p", fault, Severity.CRITICAL)
+        step = self.take(NodeEvent(self.events, node, "b", self.events, self.now, EventKind.RAISED, *what))
+        (drain,) = (a for a in step.actions if a.kind is ActionKind.DRAIN)
+        self.take(ActionDone(drain, ActionOutcome.DONE))
 
     def tell_all(self, nodes: Sequence[str], fault: str, kind: EventKind = EventKind.RAISED) -> list[str]:
         """The nodes that a drain is asked for meanwhile."""
@@ -155,13 +176,137 @@ def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None
 
 
 def test_one_fault_on_enough_nodes_is_one_incident_and_a_fault_that_only_warns_is_none() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 1000)
-    assert len(fleet.tell_all(fleet.names[:9], "gpu_off_bus")) == 9
-    assert fleet.tell_all(fleet.names[9:40], "gpu_off_bus") == []
+    rules = Policy(drain_limits=ROOMY, common_mode=CommonMode(shared_hold_s=0))
+    fleet = Fleet(rules, 1000)
+    assert len(fleet.tell_all(fleet.names[:9], "mount_missing")) == 9
+    assert fleet.tell_all(fleet.names[9:40], "mount_missing") == []
     (incident,) = fleet.state.fleet_incidents
-    assert (incident.fault, incident.place) == ("gpu_off_bus", "")
+    assert (incident.fault, incident.place) == ("mount_missing", "")
     fleet.take(Tick())
     assert fleet.state.fleet_incidents[0].nodes == 40
+
+
+def test_hardware_that_shares_nothing_needs_far_more_nodes_than_a_fault_whose_cause_is_often_shared() -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY, breaker=BreakerLimits(max_failing_nodes=1000)), 1000)
+    assert len(fleet.tell_all(fleet.names[:49], "gpu_off_bus")) == 49
+    assert fleet.state.fleet_incidents == ()
+    assert fleet.tell_all(fleet.names[49:60], "gpu_off_bus") == []
+    assert [i.fault for i in fleet.state.fleet_incidents] == ["gpu_off_bus"]
+
+
+def test_a_weekends_backlog_of_unrelated_faults_is_no_incident_and_one_of_a_shared_fault_is() -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY), 2000)
+    begun = fleet.now - timedelta(days=2)
+    for i, name in enumerate(fleet.names[:12]):
+        fleet.tell(name, "mount_hung", at=begun + timedelta(hours=4 * i))
+    assert fleet.state.fleet_incidents == ()
+    for i, name in enumerate(fleet.names[100:112]):
+        fleet.tell(name, "mount_hung", at=begun + timedelta(minutes=1, seconds=i))
+    assert [i.fault for i in fleet.state.fleet_incidents] == ["mount_hung"]
+
+
+@pytest.mark.parametrize("skew_s", [-240, 240, 7200])
+def test_a_node_whose_clock_is_wrong_is_part_of_what_happens_now(skew_s: int) -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY), 100)
+    for name in fleet.names[:5]:
+        fleet.tell(name, "mount_hung", at=fleet.now + timedelta(seconds=skew_s))
+    assert [i.fault for i in fleet.state.fleet_incidents] == ["mount_hung"]
+
+
+def test_nodes_that_were_out_before_the_fault_began_make_no_incident_and_keep_none_open() -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY), 100)
+    for name in fleet.names[:9]:
+        fleet.drained(name, "gpu_off_bus")
+    fleet.now += timedelta(seconds=60)
+    fleet.tell_all(fleet.names[:9], "mount_hung")
+    assert fleet.state.fleet_incidents == ()
+    fleet.tell_all(fleet.names[20:25], "mount_hung")
+    (incident,) = fleet.state.fleet_incidents
+    for name in fleet.names[20:25]:
+        fleet.drained(name, "pcie_fatal")
+    fleet.take(Tick())
+    steps = [fleet.take(Tick(), after_s=CommonMode().end_s)]
+    assert fleet.state.fleet_incidents == ()
+    assert [n.incident for s in steps for n in s.notices if n.kind is NoticeKind.FLEET_INCIDENT_ENDED] == [incident.id]
+
+
+def test_an_incident_of_hardware_ends_when_no_further_node_joins_and_covers_nothing_later() -> None:
+    fleet = Fleet(Policy(drain_limits=DrainLimits(max_drains_per_hour=1)), 100)
+    fleet.tell_all(fleet.names[:12], "gpu_off_bus")
+    assert len(fleet.state.fleet_incidents) == 1
+    fleet.take(Tick(), after_s=599)
+    fleet.tell("n20", "gpu_off_bus")
+    assert fleet.state.nodes["n20"].drain is None
+    fleet.take(Tick(), after_s=599)
+    assert len(fleet.state.fleet_incidents) == 1
+    fleet.take(Tick(), after_s=1)
+    assert fleet.state.fleet_incidents == ()
+    fleet.tell("n30", "gpu_off_bus")
+    drain = fleet.state.nodes["n30"].drain
+    assert drain is not None
+    assert "drains an hour" in drain.held_why
+
+
+def test_each_node_that_joins_is_reported_once_and_the_incident_again_each_hour() -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY), 100)
+    steps = [fleet.tell(n, "mount_hung") for n in fleet.names[:6]]
+    steps += [fleet.take(Tick(), after_s=60) for _ in range(60)]
+    notices = [n for s in steps for n in s.notices]
+    joined = [n.node for n in notices if n.kind is NoticeKind.FLEET_INCIDENT_JOINED]
+    assert sorted(joined) == sorted(fleet.names[:6])
+    assert sum(n.kind is NoticeKind.FLEET_INCIDENT_OPEN for n in notices) == 1
+    assert not [n for n in notices if n.kind is NoticeKind.DRAIN_HELD and n.node in joined]
+
+
+def test_an_operator_closes_an_incident_with_a_reason_and_it_does_not_open_again_for_the_same_onsets() -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=CommonMode(shared_hold_s=0)), 100)
+    fleet.tell_all(fleet.names[:6], "mount_hung")
+    (incident,) = fleet.state.fleet_incidents
+
+    def close(number: str, reason: str) -> Step:
+        return fleet.take(OperatorCommand("close_incident", "", "olga", reason, incident=number), after_s=60)
+
+    unknown, wordless = close("nonsense", "why not"), close(incident.id, " ")
+    assert unknown.reply is not None
+    assert f"open: {incident.id}" in unknown.reply.text
+    assert wordless.reply is not None
+    assert "reason" in wordless.reply.text
+    done = close(incident.id, "six disks of one batch")
+    assert fleet.state.fleet_incidents == ()
+    assert len([a for a in done.actions if a.kind is ActionKind.DRAIN]) == 2, "the others were drained before it opened"
+    fleet.tell("n50", "mount_hung")
+    assert fleet.state.fleet_incidents == ()
+
+
+def test_a_fabric_fault_of_one_rack_is_one_incident_and_the_next_racks_fault_is_its_own() -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY), 72)
+    racks = {n: (f"rack r{i // 18}",) for i, n in enumerate(fleet.names)}
+    fleet.take(SchedulerSeen(fleet.now, fleet.views, (), racks), after_s=1)
+    assert fleet.tell_all(fleet.names[:6], "gpu_fabric_incomplete") == []
+    assert [(i.place, i.shared) for i in fleet.state.fleet_incidents] == [("rack r0", "rack r0")]
+    assert fleet.tell_all(fleet.names[20:21], "gpu_fabric_incomplete") == []
+    fleet.take(Tick(), after_s=60)
+    assert fleet.state.nodes["n20"].drain is not None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 29), st.sampled_from(["mount_hung", "gpu_off_bus"]), st.integers(0, 900))),
+    st.booleans(),
+)
+def test_an_incident_always_ends_although_nothing_is_ever_repaired(
+    told: list[tuple[int, str, int]], racks: bool
+) -> None:
+    fleet = Fleet(Policy(drain_limits=ROOMY, breaker=BreakerLimits(least_nodes=1000)), 30)
+    if racks:
+        shared = {n: (f"rack r{i // 6}",) for i, n in enumerate(fleet.names)}
+        fleet.take(SchedulerSeen(fleet.now, fleet.views, (), shared), after_s=1)
+    for number, fault, after_s in told:
+        fleet.tell(f"n{number}", fault, after_s=after_s)
+        for incident in fleet.state.fleet_incidents:
+            assert incident.until is None or incident.until >= incident.since
+    fleet.take(Tick(), after_s=CommonMode().longest_s)
+    fleet.take(Tick(), after_s=1)
+    assert fleet.state.fleet_incidents == ()
 
 
 def test_warnings_on_many_nodes_are_no_incident() -> None:

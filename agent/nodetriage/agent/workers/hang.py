@@ -8,12 +8,15 @@ from nodetriage.checks.model.faults import faults
 
 STACK_FRAMES = 12
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) -> dict[str, Scalar]:
     """proc(5): state, wchan, stack (root only). /proc/PID/cmdline would block on a process in D state: not read."""
     seen: dict[str, Scalar] = {"doing": doing, "waited_s": round(waited_s, 3), "pid": pid}
     stat, wchan, stack = (_text(proc / str(pid) / name) for name in ("stat", "wchan", "stack"))
+    if source := _mount_source(_target(seen), proc):
+        seen["source"] = source
     if state := stat.rpartition(")")[2].split():
         seen["state"] = state[0]
     if wchan and wchan != "0":
@@ -25,7 +28,7 @@ def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) 
 
 def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
     """The hang as a finding. Its part is the path or the PCI device that was being asked, else the check."""
-    target = str(seen["doing"]).partition(" ")[2].removeprefix("/proc/1/root")
+    target = _target(seen)
     fault = faults().get(check.hung_fault)
     return Finding(
         component=target if target.startswith("/") or _PCI.fullmatch(target) else check.name,
@@ -33,6 +36,29 @@ def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
         severity=fault.severity if fault else Severity.WARNING,
         evidence=seen,
     )
+
+
+def _target(seen: dict[str, Scalar]) -> str:
+    return str(seen["doing"]).partition(" ")[2].removeprefix("/proc/1/root")
+
+
+def _mount_source(point: str, proc: Path) -> str:
+    """What is mounted there, as "fs1:/home", by process 1's mount table (proc_pid_mountinfo(5)); "" if nothing is.
+
+    The table is the kernel's own: reading it asks no file system.
+    """
+    found = ""
+    for line in _text(proc / "1" / "mountinfo").split("\n"):
+        left, _, right = line.partition(" - ")
+        fields, rest = left.split(" "), right.split(" ")
+        if len(fields) > 5 and len(rest) > 1 and _plain(fields[4]) == point:
+            found = _plain(rest[1])  # the last one lies over the others
+    return found
+
+
+def _plain(word: str) -> str:
+    """Undoes the octal escapes for white space and backslash."""
+    return _OCTAL.sub(lambda m: chr(int(m[1], 8)), word)
 
 
 def _text(path: Path) -> str:

@@ -42,7 +42,14 @@ _KINDS = {
 }
 
 HOOKS = ("prolog", "epilog")  # as whose outcome an agent tells what its hooks did
-_SHARED_EVIDENCE = (("source", "mount source"), ("driver", "driver"), ("firmware", "firmware"))
+# A key of the evidence -> what it names. A firmware or driver that the whole fleet runs says nothing by itself.
+_SHARED_EVIDENCE = {
+    "source": "mount source",
+    "switch": "switch",
+    "rack": "rack",
+    "driver": "driver",
+    "firmware": "firmware",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +251,8 @@ def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEven
         profile=profile,
         present=present,
         version=version,
-        place=_place(row.message) if row.fault else "",
+        places=_places(row.message) if row.fault else (),
+        received_at=from_us(row.received_us),
         job=refused_job,
     )
 
@@ -260,13 +268,19 @@ def _refused_job(row: Any) -> str:
     return f"{array}_{task}" if array and task else evidence["job_id"].text or "unknown"
 
 
-def _place(message: bytes) -> str:
-    """What the evidence says that others may share: one file server, one driver, one firmware."""
+def _places(message: bytes) -> tuple[str, ...]:
+    """What the evidence names that others may share: a file server, a driver, a switch, a fabric's clique."""
     evidence = health_pb2.Event.FromString(message).evidence
-    for key, words in _SHARED_EVIDENCE:
-        if key in evidence and evidence[key].text:
-            return f"{words} {evidence[key].text[:200]}"
-    return ""
+    named = {key: _text(evidence[key]) for key in (*_SHARED_EVIDENCE, "cluster", "clique") if key in evidence}
+    found = [f"{words} {named[key]}" for key, words in _SHARED_EVIDENCE.items() if named.get(key)]
+    if cluster := named.get("cluster"):  # the number of a clique says nothing without it
+        clique = named.get("clique")
+        found += [f"cluster {cluster}", *([f"clique {cluster}/{clique}"] if clique else [])]
+    return tuple(found)
+
+
+def _text(value: health_pb2.Value) -> str:
+    return value.text[:200] if value.text else str(value.whole or "")
 
 
 def _severity(number: int) -> Severity:

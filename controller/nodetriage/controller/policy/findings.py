@@ -4,6 +4,7 @@ An event may be told late or twice; the last word by the node's own numbering co
 """
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
@@ -13,6 +14,8 @@ from nodetriage.controller.settings.rules import Policy
 
 # A node that invents parts without end must not fill the memory; the oldest closed findings are forgotten first.
 MAX_FINDINGS = 256
+# A clock that differs by less counts as right, and what it says as live.
+MAX_SKEW = timedelta(minutes=5)
 
 
 def learn(work: UnitOfWork, event: NodeEvent, policy: Policy) -> str:
@@ -85,10 +88,18 @@ def _new(event: NodeEvent, work: UnitOfWork) -> FindingFact:
         component=event.component,
         fault=event.fault,
         severity=Severity(event.severity),
-        raised_at=event.at,
+        raised_at=began_at(event.at, event.received_at or work.now),
         known_at=work.now,
         event_id=event.id,
         boot_id=event.boot_id,
         seq=event.seq,
-        place=event.place,
+        places=event.places,
     )
+
+
+def began_at(at: datetime, received_at: datetime) -> datetime:
+    """When something began: the node's own time `at`, as far as its clock may be right.
+
+    Nothing begins after the controller received it. A small difference is skew, and a large one a late delivery.
+    """
+    return at if received_at - at > MAX_SKEW else received_at

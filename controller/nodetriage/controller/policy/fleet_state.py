@@ -25,7 +25,11 @@ class BreakerFacts:
 
 @dataclass(frozen=True, slots=True)
 class FleetIncident:
-    """One cause seen on many nodes. It covers every node with the fault: in `place`, or anywhere where that is ""."""
+    """One cause seen on many nodes. It covers the nodes with the fault: in `place`, or anywhere where that is "".
+
+    It covers no fault that began before `since`. One that is the nodes' own hardware's covers none after `until`; a
+    shared cause lasts until the incident ends.
+    """
 
     id: str
     fault: str
@@ -34,7 +38,11 @@ class FleetIncident:
     shared: str  # what the nodes have in common, in words
     opened_at: datetime
     nodes: int  # at its height
+    since: datetime
+    until: datetime | None = None  # None: until it ends
+    joined_at: datetime | None = None  # when the controller last learned of a node that is part of it
     below_since: datetime | None = None  # its count fell then
+    told_at: datetime | None = None  # when operators were last told that it is open
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,7 @@ class Upkeep:
     ticket: str = ""  # of its repair
     resumed: tuple[datetime, ...] = ()  # when another tool resumed it in spite of its fault, within a day
     held_told_at: datetime | None = None  # when operators were last told that a critical finding is held
+    joined: str = ""  # the fleet incident of which operators were last told that the node is part of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ class NoticeKind(enum.StrEnum):
     BREAKER_OPENED = "breaker_opened"
     BREAKER_CLOSED = "breaker_closed"
     FLEET_INCIDENT_OPENED = "fleet_incident_opened"
+    FLEET_INCIDENT_JOINED = "fleet_incident_joined"  # by one node
+    FLEET_INCIDENT_OPEN = "fleet_incident_open"  # still, and repeated
     FLEET_INCIDENT_ENDED = "fleet_incident_ended"
     DRAIN_HELD = "drain_held"  # a critical finding that drains nothing yet; repeated while it is held
     DRAIN_TAKEN_OVER = "drain_taken_over"  # another's reason replaced ours

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.fleet_state import (
@@ -17,6 +17,7 @@ from nodetriage.controller.policy.fleet_state import (
     Upkeep,
 )
 from nodetriage.controller.policy.notices import Notice, Reply
+from nodetriage.controller.policy.orders.command import OperatorCommand as OperatorCommand
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
 
 
@@ -89,8 +90,8 @@ class FindingFact:
     component: str
     fault: str
     severity: Severity
-    raised_at: datetime  # the node's clock, of the first event since it was last clear
-    known_at: datetime  # ours, the same
+    raised_at: datetime  # when it began since it was last clear, by the node's clock (`findings.began_at`)
+    known_at: datetime  # when the controller learned of that
     event_id: int
     boot_id: str
     seq: int
@@ -98,7 +99,7 @@ class FindingFact:
     is_open: bool = True
     shadowed: bool = False  # its shadow action was recorded
     accepted: bool = False  # an operator put the node back in spite of it
-    place: str = ""  # what it shares with others by its evidence, as "mount source fs1:/home"
+    places: tuple[str, ...] = ()  # what it shares with others by its evidence, as "mount source fs1:/home"
     confidence: int = 0  # how many independent witnesses say so, and how directly
 
     @property
@@ -175,6 +176,7 @@ class FleetState:
     sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition and place; "" is the fleet
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
     fleet_incidents: tuple[FleetIncident, ...] = ()
+    incidents_ended: Mapping[str, datetime] = field(default_factory=dict)  # of the fleet, by fault, the last one
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)  # of agents, each when it was first met
     hooks: Mapping[str, HookFacts] = field(default_factory=dict)  # by node: what its Slurm hooks may refuse jobs for
@@ -228,7 +230,8 @@ class NodeEvent:
     profile: str = ""
     present: bool = True  # of the boot that the node is in now, by its own hello
     version: str = ""  # of its agent
-    place: str = ""  # what the fault shares with others, by its evidence
+    places: tuple[str, ...] = ()  # what the fault shares with others, by its evidence
+    received_at: datetime | None = None  # by the controller
     job: str = ""  # that was refused
 
 
@@ -260,16 +263,6 @@ class Tick:
     """
 
     thorough: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCommand:
-    """`undrain`: this node is to come back; only a drain of ours is lifted. `node` is "" for close_breaker."""
-
-    verb: Literal["undrain", "maintenance_on", "maintenance_off", "close_breaker"]
-    node: str
-    actor: str
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

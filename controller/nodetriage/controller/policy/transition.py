@@ -94,15 +94,18 @@ def _weigh(work: UnitOfWork, names: Iterable[str], policy: Policy) -> None:
 
 
 def _tick(work: UnitOfWork, event: Tick, policy: Policy) -> tuple[str, ...]:
-    freed = common_mode.tick(work, policy.common_mode)
+    freed = common_mode.tick(work, policy)
     horizon = evaluate.horizon(policy)
     waiting = (n.node for n in work.nodes() if event.thorough or evaluate.waits(n, work.now, horizon))
     return (*freed, *waiting)
 
 
 def _command(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> tuple[str, ...]:
+    freed: tuple[str, ...] = (event.node,)
     if event.verb == "undrain":
         why = recovery.undrain(work, event, policy)
+    elif event.verb == "close_incident":
+        freed, why = common_mode.close(work, event)
     elif event.verb == "close_breaker":
         why = "" if breaker.close(work, event) else "the breaker is not open, or no reason was given"
     else:
@@ -113,7 +116,7 @@ def _command(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> tuple[
         return ()
     work.reply = Reply(accepted=True)
     # What the breaker held is weighed against the present, all of it: nothing old is played back.
-    return tuple(n.node for n in work.nodes()) if event.verb == "close_breaker" else (event.node,)
+    return tuple(n.node for n in work.nodes()) if event.verb == "close_breaker" else freed
 
 
 def _done(work: UnitOfWork, done: ActionDone, policy: Policy) -> tuple[str, ...]:

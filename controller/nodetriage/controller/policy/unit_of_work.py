@@ -157,8 +157,8 @@ def newest(findings: Iterable[FindingFact]) -> dict[str, datetime]:
     """Fault -> when the latest of its open findings was raised."""
     found: dict[str, datetime] = {}
     for finding in findings:
-        if finding.is_open and (finding.fault not in found or found[finding.fault] < finding.known_at):
-            found[finding.fault] = finding.known_at
+        if finding.is_open and (finding.fault not in found or found[finding.fault] < finding.raised_at):
+            found[finding.fault] = finding.raised_at
     return found
 
 

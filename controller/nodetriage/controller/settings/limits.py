@@ -84,6 +84,9 @@ class BreakerLimits:
         return max(self.least_nodes, ceil(fleet * percent / 100))
 
 
+SHARED = ("mount_*", "ib_*", "eth_*", "clock_*", "node_lost", "gpu_fabric_*", "gpu_nvlink_*")
+
+
 @dataclass(frozen=True, slots=True)
 class CommonMode:
     """One fault on so many nodes within the window is one incident of the fleet, and drains none of them."""
@@ -95,28 +98,38 @@ class CommonMode:
     least_nodes: int = 4
     shared_min_nodes: int = 3  # of the nodes that share a switch, a rack, a mount source, an agent's version, ...
     shared_min_percent: float = 25.0  # and at least this share of them
+    own_min_nodes: int = 50  # of the fleet, for a fault of the nodes' own hardware where they share nothing
+    own_min_percent: float = 10.0  # or so many by share, but no fewer than own_least_nodes
+    own_least_nodes: int = 10
     end_s: float = 300.0  # how long the count must have been below half of what opened it
-    shared_faults: tuple[str, ...] = ("mount_*", "ib_*", "eth_*", "clock_*", "node_lost")  # whose cause is often shared
+    longest_s: float = 604800.0  # then it ends in any case
+    own_longest_s: float = 7200.0  # the same, for a fault of the nodes' own hardware
+    shared_faults: tuple[str, ...] = SHARED  # whose cause is often shared
     shared_hold_s: float = 45.0  # and each of them waits so long for others to say the same
     new_version_s: float = 86400.0  # so long an agent's version counts as new, where another was there before it
     new_version_hold_s: float = 300.0  # and what such an agent finds waits so long for others to say the same
 
     def __post_init__(self) -> None:
-        if min(self.min_nodes, self.least_nodes, self.shared_min_nodes) < 2:
-            raise ValueError("expected min_nodes, least_nodes and shared_min_nodes of at least 2")
+        if min(self.min_nodes, self.least_nodes, self.shared_min_nodes, self.own_min_nodes, self.own_least_nodes) < 2:
+            raise ValueError("expected min_nodes, least_nodes, shared_min_nodes and the own_ numbers of at least 2")
+        if min(self.longest_s, self.own_longest_s) <= 0:
+            raise ValueError("expected longest_s and own_longest_s of more than 0: an incident ends")
         if min(self.window_s, self.end_s, self.shared_hold_s, self.new_version_s, self.new_version_hold_s) < 0:
             raise ValueError("expected times of at least 0")
-        _percents(self.min_percent, self.shared_min_percent)
+        _percents(self.min_percent, self.shared_min_percent, self.own_min_percent)
 
     def settle_s(self, fault: str) -> float:
         """How long a fault is to wait for others; 0 where its cause is the node's own."""
-        return self.shared_hold_s if self.enabled and _matches(fault, self.shared_faults) else 0.0
+        return self.shared_hold_s if self.enabled and self.is_shared(fault) else 0.0
 
     def is_shared(self, fault: str) -> bool:
-        """Whether other nodes may have it from the same cause."""
+        """Whether the cause of the fault often lies outside the node."""
         return _matches(fault, self.shared_faults)
 
-    def fleet_limit(self, fleet: int) -> int:
+    def fleet_limit(self, fleet: int, fault: str) -> int:
+        """So many nodes with one fault are an incident although nothing is known that they share."""
+        if not self.is_shared(fault):
+            return max(self.own_least_nodes, min(self.own_min_nodes, ceil(fleet * self.own_min_percent / 100)))
         return min(self.min_nodes, max(self.least_nodes, ceil(fleet * self.min_percent / 100)))
 
     def place_limit(self, members: int) -> int:

@@ -47,6 +47,7 @@ class _Rest:
     sizes: Mapping[str, int]
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
     fleet_incidents: tuple[FleetIncident, ...] = ()
+    incidents_ended: Mapping[str, datetime] = field(default_factory=dict)
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)
     hooks: Mapping[str, HookFacts] = field(default_factory=dict)
@@ -78,6 +79,7 @@ def load(connection: Connection) -> FleetState:
         sizes=rest.sizes,
         breaker=rest.breaker,
         fleet_incidents=rest.fleet_incidents,
+        incidents_ended=rest.incidents_ended,
         reservations=rest.reservations,
         versions=rest.versions,
         hooks=rest.hooks,

@@ -34,6 +34,7 @@ def tell(work: UnitOfWork, policy: Policy) -> None:
     """Looks at every node with an open critical finding; tells once, and again every `held_notice_s`."""
     again = timedelta(seconds=policy.drain_limits.held_notice_s)
     for node in work.nodes():
+        node = _joined(work, node)
         before = node.upkeep.held_told_at
         if not node.findings and node.drain is None and before is None:
             continue
@@ -48,6 +49,21 @@ def tell(work: UnitOfWork, policy: Policy) -> None:
             work.notify(NoticeKind.DRAIN_HELD, about, text, node=node.node, incident=held.incident)
 
 
+def _joined(work: UnitOfWork, node: NodeFacts) -> NodeFacts:
+    """Tells once of each node that is part of a fleet incident and still in work."""
+    if not work.fleet.fleet_incidents or not node.findings or node.maintenance is not None:
+        return node
+    if repair.is_out(node) or not (shared := common_mode.covering(work.fleet, node)):
+        return node
+    one = shared[0]
+    if node.upkeep.joined == one.id:
+        return node
+    then = f"Repair what the nodes share, or `nodetriagectl incident close {one.id} --reason WHY`"
+    text = f"{node.node} is part of fleet incident {one.id} and is not drained for {one.fault}. {then}."
+    work.notify(NoticeKind.FLEET_INCIDENT_JOINED, f"{one.id}-{node.node}", text, node=node.node, incident=one.id)
+    return work.put(replace(node, upkeep=replace(node.upkeep, joined=one.id, held_told_at=None)))
+
+
 def _held(work: UnitOfWork, node: NodeFacts, policy: Policy) -> _Held | None:
     """None where nothing critical waits: drained, in maintenance, accepted, or left in work by the policy."""
     if policy.mode is not Mode.ENFORCE or node.maintenance is not None or node.state is NodeState.RETIRED:
@@ -57,6 +73,8 @@ def _held(work: UnitOfWork, node: NodeFacts, policy: Policy) -> _Held | None:
         return _waiting(work, node, drain)
     if drain is not None and drain.status is not DrainStatus.WANTED:
         return None
+    if work.fleet.fleet_incidents and common_mode.covering(work.fleet, node):
+        return None  # `_joined` reports it, and the incident itself is reported again and again
     for finding in node.open_findings:
         if finding.severity >= Severity.CRITICAL and work.now - finding.known_at >= TOLD_AFTER:
             rule = policy.rule_for(finding.fault, finding.severity, node.partitions, node.profile)
@@ -85,10 +103,6 @@ def _waiting(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> _Held | Non
 def _settling(work: UnitOfWork, node: NodeFacts, finding: FindingFact, confirm: int, policy: Policy) -> _Held:
     """No drain is wanted yet, although the policy drains for the fault."""
     what = (finding.fault, finding.component)
-    if shared := common_mode.covering(work.fleet, node):
-        one = shared[0]
-        then = f"Repair what the nodes share, or `nodetriagectl incident close {one.id} --reason WHY`."
-        return _Held(*what, f"it is part of fleet incident {one.id}", then, one.id)
     if finding.times < confirm:
         return _Held(*what, f"its rule waits for {confirm} reports, and {finding.times} came", "Look at the node.")
     settle_s = common_mode.settle_s(work.fleet, node, work.now, policy.common_mode)

@@ -1,0 +1,48 @@
+"""What the kernel says of a hang, read from a /proc of the test's own."""
+
+from pathlib import Path
+
+import pytest
+
+from nodetriage.agent.workers import hang
+from nodetriage.checks.storage.fs_mounts import CHECK
+
+TABLE = r"""24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+90 24 0:41 / /home rw,relatime shared:9 - nfs4 fs0:/old rw,vers=4.2
+91 24 0:42 / /home rw,relatime shared:10 - nfs4 fs1:/home rw,vers=4.2
+92 24 0:43 / /data\040sets rw - lustre 10.0.0.1@o2ib:/scratch rw
+a line that is none
+"""
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    for pid in ("1", "77"):
+        (tmp_path / pid).mkdir()
+    (tmp_path / "1/mountinfo").write_text(TABLE)
+    (tmp_path / "77/stat").write_text("77 (worker) D 1 77")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("doing", "component", "source"),
+    [
+        ("statvfs /home", "/home", "fs1:/home"),
+        ("statvfs /proc/1/root/home", "/home", "fs1:/home"),
+        ("statvfs /proc/1/root/data sets", "/data sets", "10.0.0.1@o2ib:/scratch"),
+        ("statvfs /proc/1/root/", "/", "/dev/sda1"),
+    ],
+)
+def test_a_hung_mount_names_its_source(proc: Path, doing: str, component: str, source: str) -> None:
+    found = hang.finding(CHECK, hang.evidence(77, doing, 5.0, proc))
+    assert (found.component, found.fault) == (component, "mount_hung")
+    assert (found.evidence["source"], found.evidence["state"]) == (source, "D")
+
+
+@pytest.mark.parametrize("doing", ["read /home/user/file", "ask 0000:3b:00.0", "check fs_mounts", ""])
+def test_what_is_no_mount_point_has_no_source(proc: Path, doing: str) -> None:
+    assert "source" not in hang.evidence(77, doing, 5.0, proc)
+
+
+def test_a_machine_without_a_mount_table_is_no_error(tmp_path: Path) -> None:
+    assert "source" not in hang.evidence(77, "statvfs /home", 5.0, tmp_path)
