@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 from controller_once import Controller, log_of, submit_running
@@ -148,6 +149,55 @@ def test_what_slurm_does_not_know_is_said(slurm_cluster: SlurmCluster, slurm: Sl
     away = Slurm(conf=os.devnull, environment=slurm_cluster.env, timeout_s=5)
     with pytest.raises(SchedulerUnavailable):
         asyncio.run(away.nodes())
+
+
+def submit_script(cluster: SlurmCluster, folder: Path, *options: str) -> tuple[int, Path]:
+    """A running job that writes each USR1 to its output, which is given too."""
+    script, output = folder / "job.sh", cluster.directory / f"{folder.name}.out"
+    lines = (*(f"#SBATCH {option}" for option in options), "trap 'echo saved' USR1", "echo began")
+    script.write_text("\n".join(("#!/bin/sh", *lines, "while :; do sleep 0.1; done", "")))
+    script = script.rename(cluster.directory / f"{folder.name}.sh")
+    job = int(
+        cluster.run("sbatch", "--parsable", f"--output={output}", "--chdir=/", "-w", "n1", str(script)).split(";")[0]
+    )
+    wait_until(lambda: output.exists() and "began" in output.read_text(), LIMIT_S, "the job traps its signal")
+    return job, output
+
+
+def test_a_job_is_told_that_its_node_leaves_after_it_and_gets_the_signal_that_it_asked_for(
+    slurm_cluster: SlurmCluster, controller: Controller, tmp_path: Path
+) -> None:
+    job, output = submit_script(slurm_cluster, tmp_path, "--signal=B:USR1@60")
+    controller.tell("n1", "gpu_remap_pending", "MAJOR")
+    controller.run()
+    wait_until(lambda: "saved" in output.read_text(), LIMIT_S, "the job has its signal")
+    assert re.search(
+        r"nodetriage: n1 takes no job after this one: gpu_remap_pending, incident \S+-1\.", output.read_text()
+    )
+    after = slurm_cluster.job(job)
+    assert after["JobState"] == "RUNNING"
+    assert after["AdminComment"].startswith("nodetriage: n1 takes no job after this one: gpu_remap_pending")
+
+
+def test_a_job_that_asked_for_no_signal_gets_none(slurm_cluster: SlurmCluster, slurm: Slurm, tmp_path: Path) -> None:
+    job, output = submit_script(slurm_cluster, tmp_path)
+    assert asyncio.run(slurm.signal_job(str(job))) == ""
+    asyncio.run(slurm.notify_job(str(job), "x; $(reboot)"))
+    wait_until(lambda: "x; $(reboot)" in output.read_text(), LIMIT_S, "the job's output has the line")
+    assert "saved" not in output.read_text()
+
+
+def test_a_requeued_jobs_user_reads_why_and_another_comment_stays(
+    slurm_cluster: SlurmCluster, controller: Controller
+) -> None:
+    ours = submit_running(slurm_cluster, "-w", "n1")
+    theirs = submit_running(slurm_cluster, "-w", "n1")
+    slurm_cluster.run("scontrol", "update", f"jobid={theirs}", "admincomment=see ticket 4711")
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
+    controller.run()
+    comment = slurm_cluster.job(ours)["AdminComment"]
+    assert re.fullmatch(r"nodetriage: requeued from n1, gpu_off_bus, incident \d{6}-1", comment)
+    assert slurm_cluster.job(theirs)["AdminComment"] == "see ticket 4711"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the controller asks of a batch scheduler: a view of nodes, jobs and reservations, and five verbs."""
+"""What the controller asks of a batch scheduler: a view of nodes, jobs and reservations, and eight verbs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -150,6 +150,18 @@ class Scheduler(Protocol):
         """Ends a job for good. Does nothing where it has ended."""
         ...
 
+    async def notify_job(self, job: str, text: str) -> None:
+        """Writes one line to the output of a running job, or to its user's terminal."""
+        ...
+
+    async def signal_job(self, job: str) -> str:
+        """Sends a job the signal that it asked for before its end; gives its name, "" where it asked for none."""
+        ...
+
+    async def comment_job(self, job: str, text: str) -> None:
+        """Leaves a line on the job's record for its user, unless someone else's line is there."""
+        ...
+
 
 class NoScheduler:
     """For machines without a batch scheduler, and for looking on first: what would be done is recorded."""
@@ -187,4 +199,13 @@ class NoScheduler:
         raise SchedulerRefused("there is no scheduler")
 
     async def cancel(self, job: str) -> None:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def notify_job(self, job: str, text: str) -> None:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def signal_job(self, job: str) -> str:
+        raise SchedulerRefused("there is no scheduler")
+
+    async def comment_job(self, job: str, text: str) -> None:
         raise SchedulerRefused("there is no scheduler")

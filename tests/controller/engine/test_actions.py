@@ -126,3 +126,57 @@ def test_a_scheduler_that_is_down_or_does_not_know_the_node_is_an_error(action: 
     slurm.down = True
     with pytest.raises(SchedulerUnavailable):
         asyncio.run(perform(action, slurm))
+
+
+WARN = replace(DRAIN, id="w", kind=ActionKind.WARN, job="11")
+LEAVES = "n1 takes no job after this one: gpu_off_bus, incident i-1"
+
+
+async def test_a_requeued_jobs_user_reads_on_the_job_why() -> None:
+    slurm = FakeSlurm("n1")
+    slurm.place("11", "n1")
+    assert (await perform(REQUEUE, slurm)).outcome is ActionOutcome.DONE
+    assert slurm.told == ["comment 11 requeued from n1, gpu_off_bus, incident i-1"]
+
+
+async def test_a_job_whose_node_leaves_after_it_is_told_and_signalled_and_goes_on() -> None:
+    slurm = FakeSlurm("n1")
+    slurm.place("11", "n1")
+    done = await perform(WARN, slurm)
+    assert (done.outcome, done.text) == (ActionOutcome.DONE, LEAVES)
+    assert slurm.told == [
+        f"notify 11 nodetriage: {LEAVES}. Save what you need.",
+        f"comment 11 {LEAVES}",
+        "signal 11",
+    ]
+    assert slurm.held["11"].active
+
+
+async def test_a_job_that_has_ended_or_is_not_a_batch_job_gets_no_signal() -> None:
+    slurm = FakeSlurm("n1")
+    slurm.place("11", "n1", batch=False)
+    assert (await perform(WARN, slurm)).outcome is ActionOutcome.DONE
+    assert "signal 11" not in slurm.told
+    slurm.told.clear()
+    slurm.end("11")
+    assert (await perform(WARN, slurm)).outcome is ActionOutcome.REFUSED
+    assert slurm.told == []
+
+
+class Silent(FakeSlurm):
+    """Requeues, and answers nothing about comments and notices."""
+
+    async def comment_job(self, job: str, text: str) -> None:
+        await asyncio.Event().wait()
+
+    async def notify_job(self, job: str, text: str) -> None:
+        raise SchedulerUnavailable("scontrol notify: no answer after 10 s")
+
+
+async def test_what_a_job_is_told_holds_up_no_removal_and_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodetriage.controller.engine.actions.NOTICE_LIMIT_S", 0.05)
+    slurm = Silent("n1")
+    slurm.place("11", "n1")
+    warned = await perform(WARN, slurm)
+    assert (warned.outcome, warned.text) == (ActionOutcome.REFUSED, "scontrol notify: no answer after 10 s")
+    assert (await perform(REQUEUE, slurm)).outcome is ActionOutcome.DONE

@@ -16,6 +16,7 @@ class FakeSlurm:
         self.held: dict[str, JobView] = {}  # every job ever
         self.placed: dict[str, tuple[str, ...]] = {}
         self.said: list[str] = []
+        self.told: list[str] = []  # what jobs and their users were told
         self.down = False
         self.refuses = ""  # what a change of a node is refused with
         self.reserved: tuple[ReservationView, ...] = ()
@@ -91,6 +92,19 @@ class FakeSlurm:
         self.said.append(f"cancel {job}")
         if self.held[job].active:
             self.end(job, "CANCELLED")
+
+    async def notify_job(self, job: str, text: str) -> None:
+        self._answer()
+        self.told.append(f"notify {job} {text}")
+
+    async def signal_job(self, job: str) -> str:
+        self._answer()
+        self.told.append(f"signal {job}")
+        return "USR1"
+
+    async def comment_job(self, job: str, text: str) -> None:
+        self._answer()
+        self.told.append(f"comment {job} {text}")
 
     def set_drain(self, name: str, reason: str, by: str) -> None:
         view = self.views[name]

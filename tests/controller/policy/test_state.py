@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nodetriage.controller.policy.state import NEXT, FleetState, IllegalTransition, NodeFacts, NodeState
-from nodetriage.controller.policy.unit_of_work import UnitOfWork
+from nodetriage.controller.policy.state import NEXT, FleetState, NodeFacts, NodeState
+from nodetriage.controller.policy.unit_of_work import IllegalTransition, UnitOfWork
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ALLOWED = {

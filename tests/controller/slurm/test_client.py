@@ -28,9 +28,11 @@ from nodetriage.controller.slurm.output import (
     JOB_FORMAT,
     NODE_FORMAT,
     Garbled,
+    JobSignal,
     parse_jobs,
     parse_nodes,
     parse_reservations,
+    parse_signal,
     parse_topology,
 )
 from nodetriage.controller.slurm.pace import Pace
@@ -296,3 +298,33 @@ def test_without_a_scheduler_there_is_nothing_to_see_and_nothing_is_done() -> No
     assert asyncio.run(none.nodes()) == {}
     with pytest.raises(SchedulerRefused, match="no scheduler"):
         asyncio.run(none.drain(["n1"], "x"))
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("#SBATCH --signal=USR1", JobSignal("USR1", False)),
+        ("#SBATCH --signal=B:USR1@60", JobSignal("USR1", True)),
+        ("#SBATCH --signal=RB:SIGTERM@300", JobSignal("TERM", True)),
+        ("#SBATCH -N2 --signal=10@90 --time=1", JobSignal("USR1", False)),
+        ("#SBATCH --signal B:12", JobSignal("USR2", True)),
+        ("#SBATCH --signal=KILL@60", None),
+        ("#SBATCH --signal=9", None),
+        ("#SBATCH --signal=USR1;reboot", None),
+        ("#SBATCH --signal=999", None),
+        ("## --signal=USR1", None),
+        ("echo --signal=USR1", None),
+    ],
+)
+def test_the_signal_that_a_script_asks_for_is_found(line: str, asks: JobSignal | None) -> None:
+    assert parse_signal(f"#!/bin/sh\n#SBATCH -J x\n\n{line}\nsleep 600\n") == asks
+
+
+def test_an_option_below_the_first_command_is_none() -> None:
+    assert parse_signal("#!/bin/sh\nsleep 1\n#SBATCH --signal=USR1\n") is None
+
+
+@given(st.text())
+def test_no_script_gives_anything_but_a_signal_that_a_job_can_catch(script: str) -> None:
+    found = parse_signal(f"#SBATCH --signal={script}")
+    assert found is None or found.name.isalnum()

@@ -4,10 +4,22 @@ Because it looks first, an action that was begun and not heard of again is simpl
 that is found, and nothing is done twice.
 """
 
+import asyncio
+from collections.abc import Awaitable
+
 from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, parse_reason, reason_text
 from nodetriage.controller.policy.state import Action, ActionDone, ActionKind, ActionOutcome
-from nodetriage.controller.scheduler import JobView, NodeView, Scheduler, SchedulerRefused, SchedulerUnavailable
+from nodetriage.controller.scheduler import (
+    JobView,
+    NodeView,
+    Scheduler,
+    SchedulerError,
+    SchedulerRefused,
+    SchedulerUnavailable,
+)
 from nodetriage.service.crashpoint import passing
+
+NOTICE_LIMIT_S = 5.0  # for all that is said to one job and its user
 
 
 async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
@@ -23,6 +35,8 @@ async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
             return await _release(action, scheduler)
         case ActionKind.CANCEL:
             return await _cancel(action, scheduler)
+        case ActionKind.WARN:
+            return await _warn(action, scheduler)
         case ActionKind.SHADOW:
             return ActionDone(action, ActionOutcome.DONE)
 
@@ -70,7 +84,38 @@ async def _requeue(action: Action, scheduler: Scheduler) -> ActionDone:
     job = await scheduler.job(action.job)
     if not _over(job, action):
         raise SchedulerUnavailable(f"job {action.job} is still {job.state if job else 'there'} after the requeue")
+    text = f"requeued from {action.node}, {action.fault}, incident {action.incident}"
+    await _within_notice_limit(scheduler.comment_job(action.job, text))
     return ActionDone(action, ActionOutcome.DONE, f"{job.state}, restarts {job.restarts}" if job else "")
+
+
+async def _warn(action: Action, scheduler: Scheduler) -> ActionDone:
+    """Tried once and for a short time: no removal waits for it, and no failure of it counts against the scheduler."""
+    said = f"{action.node} takes no job after this one: {action.fault}, incident {action.incident}"
+    if why := await _within_notice_limit(_notice(action, said, scheduler)):
+        return ActionDone(action, ActionOutcome.REFUSED, why)
+    return ActionDone(action, ActionOutcome.DONE, said)
+
+
+async def _notice(action: Action, text: str, scheduler: Scheduler) -> None:
+    if (job := await scheduler.job(action.job)) is None or _over(job, action):
+        raise SchedulerRefused("the job has ended")
+    await scheduler.notify_job(action.job, f"nodetriage: {text}. Save what you need.")
+    await scheduler.comment_job(action.job, text)
+    if job.batch:
+        await scheduler.signal_job(action.job)
+
+
+async def _within_notice_limit(notice: Awaitable[None]) -> str:
+    """Why it was not done; "" where it was."""
+    try:
+        async with asyncio.timeout(NOTICE_LIMIT_S):
+            await notice
+    except SchedulerError as error:
+        return str(error)
+    except TimeoutError:
+        return f"not done within {NOTICE_LIMIT_S:g} s"
+    return ""
 
 
 async def _release(action: Action, scheduler: Scheduler) -> ActionDone:

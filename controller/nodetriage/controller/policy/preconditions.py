@@ -35,7 +35,8 @@ _JOBS = (ActionKind.REQUEUE, ActionKind.CANCEL)
 def recheck(state: FleetState, action: Action, now: datetime, policy: Policy) -> Rechecked:
     """To be asked with the state as of now, just before the action is tried."""
     node = state.nodes.get(action.node)
-    if action.kind is ActionKind.RELEASE or action.kind not in (*_JOBS, ActionKind.DRAIN, ActionKind.UNDRAIN):
+    checked = (*_JOBS, ActionKind.WARN, ActionKind.DRAIN, ActionKind.UNDRAIN)
+    if action.kind not in checked:
         return GO
     if node is None or node.drain is None or node.drain.incident != action.incident:
         return Rechecked(Then.CANCEL, "its incident is over")
@@ -48,6 +49,8 @@ def recheck(state: FleetState, action: Action, now: datetime, policy: Policy) ->
     if action.kind is ActionKind.UNDRAIN:
         wanted = node.drain.status is DrainStatus.RETURNING
         return GO if wanted else Rechecked(Then.CANCEL, "a fault came back first")
+    if action.kind is ActionKind.WARN:
+        return GO
     if why := breaker.held_why(state):
         return Rechecked(Then.WAIT, why)
     if common_mode.covering(state, node) and not evaluate.acting(state, node, now, policy):

@@ -25,6 +25,13 @@ def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[J
             _requeue(work, node, drain, job, policy)
 
 
+def warn(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView]) -> None:
+    """Each job may run to its end on the node, and is told once that the node leaves then."""
+    for job in jobs:
+        if job.active:
+            work.act(_about(ActionKind.WARN, f"warn-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))
+
+
 def forget(work: UnitOfWork, action: Action) -> None:
     """It was called off: this run of the job was not requeued."""
     if (job := work.job(action.job)) is not None:

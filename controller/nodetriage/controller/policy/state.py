@@ -42,10 +42,6 @@ NEXT: Mapping[NodeState, frozenset[NodeState]] = {
 }
 
 
-class IllegalTransition(Exception):
-    """A node cannot go from the one state to the other."""
-
-
 class EventKind(enum.StrEnum):
     """The kinds of an agent's event that say something about a finding or a boot; the rest is history only."""
 
@@ -70,6 +66,7 @@ class ActionKind(enum.StrEnum):
     REQUEUE = "requeue"
     RELEASE = "release"
     CANCEL = "cancel"  # a job that cannot be requeued is ended
+    WARN = "warn"  # a job is told that its node leaves after it
     UNDRAIN = "undrain"
     SHADOW = "shadow"  # what would be done, and is not
 

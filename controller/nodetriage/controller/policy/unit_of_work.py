@@ -12,7 +12,6 @@ from nodetriage.controller.policy.state import (
     Action,
     FindingFact,
     FleetState,
-    IllegalTransition,
     JobFacts,
     NodeFacts,
     NodeState,
@@ -21,6 +20,10 @@ from nodetriage.controller.policy.state import (
 )
 
 BRAIN = "nodetriage"
+
+
+class IllegalTransition(Exception):
+    """A node cannot go from the one state to the other."""
 
 
 class UnitOfWork:

@@ -23,6 +23,9 @@ _REFUSALS = re.compile(
 _ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
+OUR_COMMENT = "nodetriage: "
+
+
 class Slurm:
     """`conf` is slurm.conf where it is not the default one. Names and ids go to the commands as they are.
 
@@ -98,6 +101,22 @@ class Slurm:
 
     async def cancel(self, job: str) -> None:
         await self._run("scancel", job)
+
+    async def notify_job(self, job: str, text: str) -> None:
+        await self._run("scontrol", "notify", job, text)
+
+    async def signal_job(self, job: str) -> str:
+        # slurmctld shows nobody what --signal a job asked for; its script does, where it is written there.
+        wanted = output.parse_signal(await self._run("scontrol", "write", "batch_script", job, "-"))
+        if wanted is None:
+            return ""
+        await self._run("scancel", *(["--batch"] if wanted.batch_only else []), f"--signal={wanted.name}", job)
+        return wanted.name
+
+    async def comment_job(self, job: str, text: str) -> None:
+        there = await self._run("squeue", "-h", "-a", "-t", "all", "-j", job, "-O", output.COMMENT_FORMAT)
+        if all(line.startswith(OUR_COMMENT) for line in output.parse_comments(there)):
+            await self._run("scontrol", "update", f"jobid={job}", f"admincomment={OUR_COMMENT}{text}")
 
     async def _over_rest(self, rest: Slurmrestd, nodes: Sequence[str], state: str, reason: str) -> bool:
         """False where it was not done that way; the log says why. Raises SchedulerRefused where Slurm says no."""

@@ -5,7 +5,9 @@ suffixes are the ASCII separators, so a reason with bars or line breaks in it st
 """
 
 import re
+import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
@@ -13,6 +15,8 @@ from nodetriage.controller.slurm.node_list import expand
 
 _FIELD = "\x1f"
 _RECORD = "\x1e"
+SCRIPT_LIMIT = 65536  # characters of a batch script that are read for options
+_NUMBERS = {int(s) for s in signal.Signals}
 
 
 class Garbled(Exception):
@@ -45,6 +49,46 @@ JOB_FORMAT = _format(
     "tres-per-node",
     "NodeList",
 )
+
+COMMENT_FORMAT = _format("JobID", "admin_comment")
+
+# What a job may be sent early. KILL and STOP ask for nothing that a job could do.
+_SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "URG", "XCPU")
+_SIGNAL = re.compile(
+    r"#SBATCH\s+(?:.*\s)?--signal[= ]\s*[\"']?(?P<flags>[RB]{0,2}):?(?:SIG)?(?P<name>[A-Z0-9]+)(?:@\d+)?[\"']?(?:\s|$)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSignal:
+    """What `sbatch --signal` asks for: a name as "USR1"; `batch_only` for the batch shell and not the steps."""
+
+    name: str
+    batch_only: bool
+
+
+def parse_signal(script: str) -> JobSignal | None:
+    """From the `#SBATCH --signal=[{R|B}:]SIGNAL[@SECONDS]` of a batch script, the last of several; None without one.
+
+    As sbatch(1): options end at the first line that is neither a comment nor empty.
+    """
+    found = None
+    for line in script[:SCRIPT_LIMIT].splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        if match := _SIGNAL.match(line):
+            found = match
+    if found is None:
+        return None
+    name = found["name"]
+    if name.isdecimal():
+        name = signal.Signals(int(name)).name.removeprefix("SIG") if int(name) in _NUMBERS else ""
+    return JobSignal(name, "B" in found["flags"]) if name in _SIGNALS else None
+
+
+def parse_comments(text: str) -> tuple[str, ...]:
+    """`squeue -h -O COMMENT_FORMAT`: the AdminComment of each record that has one. Raises Garbled."""
+    return tuple(comment for _, comment in _records(text, 2) if _known(comment))
 
 
 def parse_nodes(text: str) -> dict[str, NodeView]:

@@ -164,7 +164,7 @@ actions = Table(
     "actions",
     metadata,
     Column("id", String, primary_key=True),
-    Column("kind", String, nullable=False),  # drain, requeue, release, cancel, undrain, shadow, notify
+    Column("kind", String, nullable=False),  # drain, requeue, release, cancel, warn, undrain, shadow
     Column("node", String, nullable=False),
     Column("incident", String, nullable=False),
     Column("fault", String, nullable=False),
