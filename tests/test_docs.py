@@ -101,3 +101,14 @@ def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:
 
     assert len(numbers) == len(set(numbers))
     assert [int(page.read_text().split(".")[0].lstrip("# ")) for page in decisions] == numbers
+
+
+def test_each_line_of_the_threat_model_names_a_test_that_exists() -> None:
+    section = page("docs/operate.md").split("## Threat model\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    tests = [re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", row) for row in rows]
+
+    assert len(rows) >= 23
+    assert [row for row, named in zip(rows, tests, strict=True) if not named] == []
+    missing = [(f, n) for named in tests for f, n in named if not re.search(rf"def {n}\(", page(f))]
+    assert missing == []
