@@ -45,7 +45,7 @@ def test_a_drain_that_was_done_before_is_found_and_not_repeated() -> None:
     assert slurm.said == []
 
 
-@pytest.mark.parametrize("reason", ["fan", "", "nodetriage: gpu_off_bus GPU-1 [incident i-2]"])
+@pytest.mark.parametrize("reason", ["fan", "", "Not responding to ping (bob)", f"{OURS} wait for RMA 12"])
 def test_another_drain_stays_as_it_is_and_is_not_ours(reason: str) -> None:
     slurm = FakeSlurm("n1")
     slurm.set_drain("n1", reason, "olga")
@@ -55,11 +55,38 @@ def test_another_drain_stays_as_it_is_and_is_not_ours(reason: str) -> None:
     assert (slurm.views["n1"], slurm.said) == (before, [])
 
 
-@pytest.mark.parametrize(("reason", "outcome"), [("Not responding", ActionOutcome.DONE), ("bad", ActionOutcome.THEIRS)])
-def test_a_down_node_is_drained_unless_a_person_set_it_down(reason: str, outcome: ActionOutcome) -> None:
+def test_a_drain_of_ours_that_another_incident_began_is_taken_over_but_not_lifted() -> None:
     slurm = FakeSlurm("n1")
-    slurm.views["n1"] = replace(slurm.views["n1"], base="down", reason=reason, reason_by="x")
+    slurm.set_drain("n1", "nodetriage: gpu_off_bus GPU-1 [incident i-2]", "root")
+    assert asyncio.run(perform(UNDRAIN, slurm)).outcome is ActionOutcome.THEIRS
+    assert asyncio.run(perform(DRAIN, slurm)).outcome is ActionOutcome.DONE
+    assert slurm.views["n1"].reason == OURS
+
+
+@pytest.mark.parametrize(
+    ("reason", "by", "outcome"),
+    [
+        ("Not responding", "slurm", ActionOutcome.DONE),
+        ("Not responding", "bob", ActionOutcome.THEIRS),
+        ("Not responding to ping since the PSU swap, ticket 4711 (bob)", "root", ActionOutcome.THEIRS),
+        ("bad", "slurm", ActionOutcome.THEIRS),
+    ],
+)
+def test_a_down_node_is_drained_unless_a_person_set_it_down(reason: str, by: str, outcome: ActionOutcome) -> None:
+    slurm = FakeSlurm("n1")
+    slurm.views["n1"] = replace(slurm.views["n1"], base="down", reason=reason, reason_by=by)
     assert asyncio.run(perform(DRAIN, slurm)).outcome is outcome
+
+
+@pytest.mark.parametrize(("by", "outcome"), [("slurm", ActionOutcome.DONE), ("bob", ActionOutcome.THEIRS)])
+def test_slurms_own_text_over_our_reason_owns_nothing(by: str, outcome: ActionOutcome) -> None:
+    """Slurm 24.11 writes it when a node registers with a GPU less."""
+    slurm = FakeSlurm("n1")
+    slurm.set_drain("n1", "gres/gpu count reported lower than configured (7 < 8)", by)
+    assert asyncio.run(perform(DRAIN, slurm)).outcome is outcome
+    slurm.set_drain("n1", "gres/gpu count reported lower than configured (7 < 8)", by)
+    assert asyncio.run(perform(UNDRAIN, slurm)).outcome is outcome
+    assert slurm.views["n1"].draining is (outcome is ActionOutcome.THEIRS)
 
 
 def test_what_the_scheduler_does_not_show_is_not_done() -> None:

@@ -26,6 +26,8 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     share NODE KIND NAME                        the node stands in a rack, behind a switch
     silent|heard NODE...                        their heartbeats are missing, or come again
     version NODE VERSION                        of its agent, from now on
+    reason NODE USER REASON...                  Slurm or a person puts another reason in place of the one there
+    lose_database      the controller is started again with an empty database
     restart            the controller is killed and started again
     nodes              print where every node stands
     fleet              print the breaker, the fleet's incidents and what the drain limits hold
@@ -36,6 +38,7 @@ PART may end in @WORD: the fault's evidence names that mount source.
 import asyncio
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -246,6 +249,15 @@ class Scenario:
     def _wait(self, verb: str, seconds: str) -> None:
         self.now += timedelta(seconds=float(seconds))
         self.take(Tick())
+
+    def _reason(self, verb: str, node: str, user: str, *reason: str) -> None:
+        view = self.slurm.views[node]
+        self.slurm.views[node] = replace(view, reason=" ".join(reason), reason_by=user)
+
+    def _lose_database(self, verb: str) -> None:
+        schema.metadata.drop_all(self.engine)
+        schema.metadata.create_all(self.engine)
+        self.state, self.steps = self._load(), Steps()
 
     def _restart(self, verb: str) -> None:
         self.state = self._load()

@@ -166,7 +166,7 @@ def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None
     fleet = Fleet(Policy(), 200)
     half = fleet.names[:100]
     fleet.take(ContactChanged(lost=tuple(half)))
-    down = {n: NodeView(n, "down", reason="Not responding") for n in half}
+    down = {n: NodeView(n, "down", reason="Not responding", reason_by="slurm") for n in half}
     fleet.take(SchedulerSeen(fleet.now, {**fleet.views, **down}), after_s=60)
     lost = liveness.lost(fleet.state, {**fleet.views, **down})
     assert {(s.node, s.fault, s.kind) for s in lost} == {(n, "node_lost", "raised") for n in half}
@@ -377,7 +377,7 @@ def test_a_node_that_slurm_lost_is_found_again_and_an_operators_down_is_no_loss(
     fleet = Fleet(Policy(), 3)
     by_hand = NodeView("n0", "down", reason="replacing the board", reason_by="otto")
     assert liveness.lost(fleet.state, {**fleet.views, "n0": by_hand}) == ()
-    lost = {**fleet.views, "n0": NodeView("n0", "down", reason="Not responding")}
+    lost = {**fleet.views, "n0": NodeView("n0", "down", reason="Not responding", reason_by="slurm")}
     (raised,) = liveness.lost(fleet.state, lost)
     fleet.events += 1
     what = (liveness.CHECK, liveness.PART, raised.fault, Severity.CRITICAL)

@@ -175,7 +175,16 @@ def test_no_reason_can_pass_for_another_field(component: str, reason: str) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "none", "nodetriage", "nodetriage: broken", "my nodetriage: f p [incident 1]", "Nodetriage: f p [incident 1]"],
+    [
+        "",
+        "none",
+        "nodetriage",
+        "nodetriage: broken",
+        "my nodetriage: f p [incident 1]",
+        "Nodetriage: f p [incident 1]",
+        "nodetriage: f p [incident 1] do not touch, RMA 12 (bob)",
+        "nodetriage: f p [incident 1] : reboot issued : by bob",
+    ],
 )
 def test_what_only_looks_like_ours_is_not(text: str) -> None:
     assert parse_reason(text) is None
@@ -183,8 +192,49 @@ def test_what_only_looks_like_ours_is_not(text: str) -> None:
 
 def test_a_reason_of_ours_names_its_incident() -> None:
     assert parse_reason("nodetriage: f 0000:3b:00.0 [incident 1-2]") == Ours("f", "0000:3b:00.0", "1-2")
-    assert is_schedulers_own("Not responding [slurm@2026-11-30T04:40:41]")
-    assert not is_schedulers_own("not my fan")
+
+
+SLURMS_OWN = (
+    "Not responding",
+    "Not responding [slurm@2026-11-30T04:40:41]",
+    "Node unexpectedly rebooted",
+    "ResumeTimeout reached",
+    "Low RealMemory (reported:1000 < 100.00% of configured:2000)",
+    "Low socket*core*thread count, Low CPUs",
+    "gres/gpu count reported lower than configured (7 < 8)",
+    "gres/gpu count too low (7 < 8)",
+)
+
+
+@pytest.mark.parametrize("text", SLURMS_OWN)
+def test_slurms_own_text_is_slurms_only_where_slurm_set_it_and_nothing_was_added(text: str) -> None:
+    assert is_schedulers_own(NodeView("n1", "down", reason=text, reason_by="slurm"))
+    assert is_schedulers_own(NodeView("n1", "down", reason=text, reason_by="root"))
+    assert not is_schedulers_own(NodeView("n1", "down", reason=text, reason_by="bob"))
+    for more in (f"{text} to ping since the PSU swap, ticket 4711 (bob)", f"{text} ", f"bob: {text}", text.upper()):
+        assert not is_schedulers_own(NodeView("n1", "down", reason=more, reason_by="root"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Node powers on but not responding, RMA 12",
+        "not responding - Bob is on it",
+        "Kill task failed",
+        "not my fan",
+    ],
+)
+def test_any_other_text_is_a_persons_or_a_decision(text: str) -> None:
+    assert not is_schedulers_own(NodeView("n1", "down", reason=text, reason_by="root"))
+
+
+@given(st.sampled_from(SLURMS_OWN), st.text(min_size=1, max_size=40))
+def test_no_text_with_something_added_is_slurms(text: str, added: str) -> None:
+    for more in (text + added, added + text):
+        if not any(more == own or more.startswith(f"{own} [slurm@") for own in SLURMS_OWN):
+            view = NodeView("n1", "down", reason=more, reason_by="slurm")
+            assert not is_schedulers_own(view) or more.replace(", ", "") != more
 
 
 @pytest.fixture

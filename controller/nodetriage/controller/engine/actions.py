@@ -44,7 +44,7 @@ async def perform(action: Action, scheduler: Scheduler) -> ActionDone:
 async def _drain(action: Action, scheduler: Scheduler) -> ActionDone:
     view = await scheduler.node(action.node)
     # A drain with a job is one for which our own hook refused that job: Slurm's word for it is to become ours.
-    if not _taken(view) or (action.job and is_hook_error(view.reason)):
+    if not _taken(view, action) or (action.job and is_hook_error(view.reason)):
         await scheduler.drain([action.node], reason_text(action.fault, action.component, action.incident))
         passing("action.after_drain")
         view = await scheduler.node(action.node)
@@ -149,19 +149,29 @@ async def call_off(action: Action, why: str, scheduler: Scheduler, *, tried: boo
     """
     if tried and action.kind is ActionKind.DRAIN:
         view = await scheduler.node(action.node)
-        if view.draining and _is_ours(view, action):
+        if view.draining and _has_reason_of(view, action):
             return await _drain(action, scheduler)
     return ActionDone(action, ActionOutcome.CANCELLED, why)
 
 
-def _taken(view: NodeView) -> bool:
-    """Someone keeps the node out of work already, be it us or another. A DOWN of Slurm's own is nobody's decision."""
-    if view.draining:
-        return True
-    return view.down and view.reason != "" and parse_reason(view.reason) is None and not is_schedulers_own(view.reason)
+def _taken(view: NodeView, action: Action) -> bool:
+    """A person or another tool keeps the node out of work, or this action does already.
+
+    slurmctld's own text is nobody's decision. A drain of ours that another incident began is taken over.
+    """
+    if is_schedulers_own(view):
+        return False
+    if parse_reason(view.reason) is not None:
+        return view.draining and _has_reason_of(view, action)
+    return view.draining or (view.down and view.reason != "")
 
 
 def _is_ours(view: NodeView, action: Action) -> bool:
+    """The drain is this incident's. Where slurmctld put its own text over our reason, it is nobody else's."""
+    return _has_reason_of(view, action) or is_schedulers_own(view)
+
+
+def _has_reason_of(view: NodeView, action: Action) -> bool:
     ours = parse_reason(view.reason)
     return ours is not None and ours.incident == action.incident
 

@@ -54,7 +54,7 @@ def lost(state: FleetState, views: Mapping[str, NodeView]) -> tuple[Seen, ...]:
             continue
         has = {f.fault for f in node.open_findings if f.check == CHECK}
         # Once we drain it the reason is ours, and it is as lost as before. A reason of an operator's is their word.
-        nobodys = not view.reason or is_schedulers_own(view.reason) or parse_reason(view.reason) is not None
+        nobodys = not view.reason or is_schedulers_own(view) or parse_reason(view.reason) is not None
         down = view.down and (nobodys or NODE_LOST in has) and not (view.power_saving or view.rebooting)
         heard = not view.down and "not_responding" not in view.flags
         silent = node.silent_since is not None and heard and not node.asleep

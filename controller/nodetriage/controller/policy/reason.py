@@ -3,9 +3,27 @@
 import re
 from dataclasses import dataclass
 
-_OURS = re.compile(r"nodetriage: (?P<fault>\S+) (?P<component>\S+) \[incident (?P<incident>[\w-]+)\]")
-# The scheduler's own words for a node that fell away; they are nobody's decision and may be replaced.
-_SLURMS_OWN = re.compile(r"Not responding|Node unexpectedly rebooted|Node .*not responding", re.IGNORECASE)
+from nodetriage.controller.scheduler import NodeView
+
+# Slurm appends what becomes of a reboot; scontrol also appends who set the reason, and when. More words are a person's.
+_APPENDED = r"(?: : reboot (?:requested|issued|complete|canceled|timed out))*(?: \[[^\[\]\s]+@[0-9T:-]+\])?"
+_OURS = re.compile(
+    r"nodetriage: (?P<fault>\S+) (?P<component>\S+) \[incident (?P<incident>[\w-]+)\]" + _APPENDED, re.ASCII
+)
+# What slurmctld writes by itself about a node that does not answer, or registers with less than slurm.conf says
+# (22.05 to 24.11: node_mgr.c, gres.c). It is a measurement and nobody's decision: it owns no drain and may be replaced.
+_MEASURED = (
+    r"Not responding",
+    r"Node unexpectedly rebooted",
+    r"ResumeTimeout reached",
+    r"Low RealMemory(?: \(reported:\d+ < [\d.]+% of configured:\d+\))?",
+    r"Low (?:TmpDisk|CPUs|socket\*core\*thread count)",
+    r"gres/[\w:-]+ count (?:reported lower than configured|too low)(?: \(\d+ < \d+\))?",
+)
+_ONE = "(?:" + "|".join(_MEASURED) + ")"
+_SLURMS_OWN = re.compile(_ONE + "(?:, " + _ONE + ")*" + _APPENDED, re.ASCII)
+# Who slurmctld is: SlurmUser. Where slurm.conf names another user, Slurm's texts count as that person's.
+_SLURM_USERS = ("slurm", "root")
 
 # What slurmd has slurmctld write when a hook fails, whosever hook it was.
 _HOOK_ERRORS = ("Prolog error", "Epilog error")
@@ -25,13 +43,14 @@ def reason_text(fault: str, component: str, incident: str) -> str:
 
 
 def parse_reason(text: str) -> Ours | None:
-    """None where the reason is someone else's. What Slurm appends (" : reboot issued", " [root@...]") is tolerated."""
-    match = _OURS.match(text)
+    """None where the reason is someone else's, be it only for words that someone added to ours."""
+    match = _OURS.fullmatch(text)
     return Ours(match["fault"], match["component"], match["incident"]) if match else None
 
 
-def is_schedulers_own(text: str) -> bool:
-    return _SLURMS_OWN.match(text) is not None
+def is_schedulers_own(view: NodeView) -> bool:
+    """The node's reason is slurmctld's own, word for word, and slurmctld set it."""
+    return view.reason_by in _SLURM_USERS and _SLURMS_OWN.fullmatch(view.reason) is not None
 
 
 def is_hook_error(text: str) -> bool:

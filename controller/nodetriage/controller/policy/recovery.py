@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodetriage.controller.policy import common_mode, drain_limits, maintenance
-from nodetriage.controller.policy.drains import repair
+from nodetriage.controller.policy.drains import adoption, repair
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.notices import NoticeKind
-from nodetriage.controller.policy.reason import is_hook_error, parse_reason
+from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, parse_reason
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -119,6 +119,9 @@ def compare(work: UnitOfWork, seen: SchedulerSeen, policy: Policy) -> list[str]:
         if node.maintenance is not in_maintenance:
             again.append(view.name)
         drain = node.drain
+        if drain is None and adoption.adopt(work, node, view, seen.read_at):
+            again.append(view.name)
+            continue
         # A view that may be older than our own drain says nothing about it.
         if drain is None or drain.status is not DrainStatus.DONE or drain.done_at is None:
             continue
@@ -155,7 +158,9 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
             _resumed_by_hand(work, node, drain, policy)
         return
     ours = parse_reason(view.reason)
-    theirs = ours is None or ours.incident != drain.incident
+    if ours is not None and ours.incident != drain.incident and adoption.is_unknown(work, ours):
+        node, drain = adoption.take_over(work, node, drain, ours)
+    theirs = (ours is None or ours.incident != drain.incident) and not is_schedulers_own(view)
     if theirs and drain.refused_job and is_hook_error(view.reason):
         drain_limits.ask_for_reason(work, node, drain)
         return

@@ -136,9 +136,13 @@ class UnitOfWork:
         return f"{self.now:%y%m%d%H%M%S%f}"
 
     def new_incident(self) -> str:
-        """Its date and its number: unlike a bare number it is not given twice where a database was lost."""
-        self._state = replace(self._state, incidents=self._state.incidents + 1)
-        return f"{self.now:%y%m%d}-{self._state.incidents}"
+        """Its date and its number. A number in use, given before the database was lost, is skipped."""
+        used = {n.drain.incident for n in self.nodes() if n.drain} | {i.id for i in self._state.fleet_incidents}
+        number = self._state.incidents + 1
+        while (name := f"{self.now:%y%m%d}-{number}") in used:
+            number += 1
+        self._state = replace(self._state, incidents=number)
+        return name
 
     def set_fleet(self, **changed: Any) -> None:
         """Changes fields of the fleet's own: breaker, fleet_incidents, reservations, versions."""
