@@ -13,10 +13,11 @@ import pytest
 
 from nodetriage import checks
 from nodetriage.agent.machine.host import Host
+from nodetriage.agent.settings.config import defaults
+from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, Outcome, Scalar
 from nodetriage.checks.model.faults import faults
-from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies
 from nodetriage.checks.registry import ALL, all_checks
 
 SOURCES = Path(checks.__path__[0])
@@ -81,12 +82,16 @@ print(json.dumps([[p for p in opened if p.endswith(".toml")], sorted(sys.modules
     assert not {"grpc", "structlog", "asyncio", "pynvml", "sqlite3", "importlib.metadata"} & set(modules)
 
 
+def as_configured(host: Host) -> tuple[Check, ...]:
+    """Every check with the settings of the machine's profile."""
+    return with_profile(defaults(ALL), host).enabled
+
+
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_recorded_machine_is_judged_and_the_memory_outlives_a_restart(hosts: Path, name: str) -> None:
     host = Host(hosts / name)
-    settings = policies(choose(host.text(DMI_PRODUCT), ()), {}, "")
-    for check in ALL:
-        first = run(check, host.for_check(check), settings[check.name], None)
+    for check in as_configured(host):
+        first = run(check, host.for_check(check), check.policy, None)
 
         assert first.outcome in (Outcome.OK, Outcome.FINDINGS, Outcome.SKIPPED), (check.name, first.why)
         assert {f.fault for f in first.findings} <= set(check.faults)
@@ -98,10 +103,9 @@ def test_a_recorded_machine_is_judged_and_the_memory_outlives_a_restart(hosts: P
 
 def test_a_healthy_machine_has_no_findings_in_two_rounds(hosts: Path) -> None:
     host = Host(hosts / "dgx-h100")
-    settings = policies(choose("DGXH100", ()), {}, "")
-    for check in ALL:
-        first = run(check, host.for_check(check), settings[check.name], None)
-        second = run(check, host.for_check(check), settings[check.name], first.memory)
+    for check in as_configured(host):
+        first = run(check, host.for_check(check), check.policy, None)
+        second = run(check, host.for_check(check), check.policy, first.memory)
 
         assert {first.outcome, second.outcome} <= {Outcome.OK, Outcome.SKIPPED}, check.name
 
@@ -128,11 +132,10 @@ def test_a_healthy_machine_has_no_findings_in_two_rounds(hosts: Path) -> None:
 )
 def test_a_machine_with_a_fault_shows_it_and_nothing_else_that_drains(hosts: Path, name: str, expected: set) -> None:
     host = Host(hosts / name)
-    settings = policies(choose(host.text(DMI_PRODUCT), ()), {}, "")
     found = {
         (f.component, f.fault)
-        for check in ALL
-        for f in run(check, host.for_check(check), settings[check.name], None).findings
+        for check in as_configured(host)
+        for f in run(check, host.for_check(check), check.policy, None).findings
         if f.severity > 2 and f.fault != "gpu_recovery_action"
     }
 

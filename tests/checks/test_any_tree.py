@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
+from nodetriage.agent.settings.config import defaults
+from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Outcome
-from nodetriage.checks.profiles.catalogue import choose, policies
 from nodetriage.checks.registry import ALL
 
-SETTINGS = policies(choose("DGXH100", ()), {}, "")
+SETTINGS = with_profile(defaults(ALL), Host("/"), "dgx-h100").checks
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 FILES = (
     f"{PORT}/state",
@@ -82,7 +83,7 @@ def test_any_tree_gives_every_check_an_outcome_twice(files: dict[str, bytes], br
         for check in ALL:
             memory = None
             for _ in range(2):
-                result = run(check, host.for_check(check), SETTINGS[check.name], memory)
+                result = run(check, host.for_check(check), SETTINGS[check.name].check.policy, memory)
                 memory = result.memory
                 assert {f.fault for f in result.findings} <= set(check.faults)
                 assert result.why or result.outcome in (Outcome.OK, Outcome.FINDINGS)
@@ -121,7 +122,7 @@ def test_what_cannot_be_read_is_broken_and_named(hosts: Path, tmp_path: Path, na
         path = path.replace("/1/", "/self/")  # what is tried next
     (check,) = (c for c in ALL if c.name == name)
 
-    result = run(check, Host(root).for_check(check), SETTINGS[name], None)
+    result = run(check, Host(root).for_check(check), SETTINGS[name].check.policy, None)
 
     assert result.outcome is Outcome.BROKEN
     assert path in result.why

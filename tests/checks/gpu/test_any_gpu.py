@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.nvml_facts import LINK_COUNTERS, QUESTIONS, WHOLE_FIELDS
+from nodetriage.agent.settings.config import defaults
+from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, NvmlFailure, Outcome
-from nodetriage.checks.profiles.catalogue import choose, policies
 from nodetriage.checks.registry import ALL
 
 CHECKS = [check for check in ALL if check.worker == "gpu"]
-SETTINGS = policies(choose("DGXH100", ()), {}, "")
+SETTINGS = with_profile(defaults(ALL), Host("/"), "dgx-h100").checks
 FACTS = sorted({*(q.fact for q in QUESTIONS), *(fact for fact, _ in WHOLE_FIELDS)} - {"processes"})
 # The fact without which a check has nothing to judge.
 NEEDED = {
@@ -61,7 +62,7 @@ def test_any_answers_of_nvml_give_every_check_an_outcome(rounds: list[list[dict]
             (Path(folder) / "nvml.json").write_text(json.dumps({"gpus": answers}))
             host = Host(folder)
             for check in CHECKS:
-                result = run(check, host.for_check(check), SETTINGS[check.name], memories.get(check.name))
+                result = run(check, host.for_check(check), SETTINGS[check.name].check.policy, memories.get(check.name))
                 memories[check.name] = result.memory
                 assert {f.fault for f in result.findings} <= set(check.faults)
                 assert result.why or result.outcome in (Outcome.OK, Outcome.FINDINGS)
@@ -105,7 +106,7 @@ def test_a_gpu_that_does_not_answer_is_left_to_gpu_lost(tmp_path: Path, check: C
     "check", [c for c in CHECKS if c.name not in ("gpu_lost", "gpu_retired_pages")], ids=lambda c: c.name
 )
 def test_where_one_gpu_does_not_answer_no_check_calls_the_gpus_well(check: Check, hosts: Path) -> None:
-    result = run(check, Host(hosts / "dgx-h100-xid79").for_check(check), SETTINGS[check.name], None)
+    result = run(check, Host(hosts / "dgx-h100-xid79").for_check(check), SETTINGS[check.name].check.policy, None)
 
     assert (result.outcome, result.excluded) == (Outcome.SKIPPED, ("0000:9d:00.0",))
     assert result.why == "not looked at: 0000:9d:00.0"

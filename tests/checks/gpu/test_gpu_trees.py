@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.machine.host import Host
+from nodetriage.agent.settings.config import defaults
+from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Finding, Outcome, Severity
-from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, policies, profiles
+from nodetriage.checks.profiles.catalogue import DMI_PRODUCT, choose, profiles
 from nodetriage.checks.registry import ALL
 
 GPU_CHECKS = [check for check in ALL if check.name.startswith("gpu_")]
@@ -21,13 +23,13 @@ def look(folder: Path, rounds: int, checks=ALL) -> dict[str, list]:
     """The results of each check, a round after the other; `before` is the first where the machine has it."""
     host = Host(folder)
     earlier = Host(folder / "before") if (folder / "before").exists() else host
-    settings = policies(choose(host.text(DMI_PRODUCT), names(host)), {}, "")
+    settings = with_profile(defaults(checks), host)
     results: dict[str, list] = {check.name: [] for check in checks}
-    for check in checks:
+    for check in settings.enabled:
         memory = None
         for number in range(rounds):
             at = earlier if number == 0 else host
-            results[check.name].append(run(check, at.for_check(check), settings[check.name], memory))
+            results[check.name].append(run(check, at.for_check(check), check.policy, memory))
             memory = results[check.name][-1].memory
     return results
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.model.settings import ConfigError, decode, load_toml, replace_from
+from nodetriage.checks.model.settings import ConfigError, decode, load_toml, merged, replace_from
 
 
 class Colour(enum.StrEnum):
@@ -141,3 +141,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, data: bytes | None,
     with pytest.raises(ConfigError, match=message) as error:
         load_toml(path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+tables = st.dictionaries(
+    st.sampled_from("ab"), st.fixed_dictionaries({}, optional={"count": st.integers(), "rate": st.floats(0, 9)})
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    roles: Mapping[str, Inner] = field(default_factory=dict)
+
+
+@given(tables, tables)
+def test_two_tables_merged_give_what_they_give_one_after_the_other(
+    lower: dict[str, Any], upper: dict[str, Any]
+) -> None:
+    first = replace_from(Roles, Roles(), {"roles": lower}, "first")
+
+    both = replace_from(Roles, Roles(), merged({"roles": lower}, {"roles": upper}), "both")
+
+    assert both == replace_from(Roles, first, {"roles": upper}, "second")

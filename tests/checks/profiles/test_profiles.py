@@ -4,12 +4,23 @@ from pathlib import Path
 
 import pytest
 
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.settings.config import AgentSettings, defaults
+from nodetriage.agent.settings.config import load as load_settings
+from nodetriage.agent.settings.expected import with_profile
 from nodetriage.checks.fabric.ib_link import Role
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.checks.profiles.catalogue import Match, Profile, choose, load, policies, profiles
+from nodetriage.checks.profiles.catalogue import Match, Profile, choose, load, profiles
 from nodetriage.checks.registry import ALL
 
 H100 = ("NVIDIA H100 80GB HBM3",) * 8
+
+
+def site(folder: Path, setting: str) -> AgentSettings:
+    """What the agent makes of a file with one line under [checks]."""
+    path = folder / "agent.toml"
+    path.write_text(f"[checks]\n{setting}\n")
+    return load_settings(path, ALL)
 
 
 @pytest.mark.parametrize(
@@ -43,32 +54,40 @@ def test_of_several_that_match_the_highest_rank_wins() -> None:
 
 
 @pytest.mark.parametrize("profile", profiles().values(), ids=lambda p: p.name)
-def test_every_profile_that_we_ship_fits_the_checks(profile: Profile) -> None:
-    assert set(policies(profile, {}, "nodetriage.toml")) == {check.name for check in ALL}
+def test_every_profile_that_we_ship_fits_the_checks(profile: Profile, tmp_path: Path) -> None:
+    settings = with_profile(defaults(ALL), Host(tmp_path), profile.name)
+
+    assert set(profile.checks) <= set(settings.checks)
+    assert settings.profile.name == profile.name
 
 
-def test_a_site_s_setting_wins_over_the_profile_which_wins_over_the_check() -> None:
-    given = policies(choose("DGXH100", H100), {"ib_link": {"roles": {"compute": {"ports": 4}}}}, "nodetriage.toml")
+def test_a_site_s_setting_wins_over_the_profile_which_wins_over_the_check(tmp_path: Path) -> None:
+    settings = with_profile(site(tmp_path, "ib_link.roles.compute.ports = 4"), Host(tmp_path), "dgx-h100")
 
-    compute = given["ib_link"].roles["compute"]
+    ports = settings.checks["ib_link"].check.policy
+    compute = ports.roles["compute"]
     assert isinstance(compute, Role)
-    assert (compute.ports, compute.rate_gbps, given["ib_link"].init_grace_s) == (4, 400, 180)
-    assert given["gpu_lost"].expected_gpus == 8
+    assert (compute.ports, compute.rate_gbps, ports.init_grace_s) == (4, 400, 180)
+    assert settings.checks["gpu_lost"].check.policy.expected_gpus == 8
+    sent_to_workers = settings.checks["ib_link"].overrides["roles"]["compute"]
+    assert (sent_to_workers["ports"], sent_to_workers["rate_gbps"]) == (4, 400)
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("setting", "message"),
     [
-        ({"ib_lnk": {}}, r"nodetriage\.toml: checks\.ib_lnk: unknown check; known checks: [a-z_, ]*fs_mounts, "),
-        ({"ib_link": {"speed": 1}}, r"checks\.ib_link\.speed: unknown key; known keys: flap_window_s, "),
-        ({"ib_link": {"serious_flaps": "3"}}, r"checks\.ib_link\.serious_flaps: expected a whole number, got '3'"),
-        ({"ib_link": 3}, r"checks\.ib_link: expected a table, got 3"),
-        ({"ib_link": {"roles": {"compute": {"down": "bad"}}}}, r"compute\.down: expected one of 'info', 'warning'"),
+        ("ib_lnk = {}", r"agent\.toml: checks\.ib_lnk: unknown check; known checks: [a-z_, ]*fs_mounts, "),
+        ("ib_link.speed = 1", r"checks\.ib_link\.speed: unknown key; known keys: [a-z_, ]*flap_window_s, "),
+        ("ib_link.serious_flaps = '3'", r"checks\.ib_link\.serious_flaps: expected a whole number, got '3'"),
+        ("ib_link = 3", r"checks\.ib_link: expected a table, got 3"),
+        ("ib_link.roles.compute.down = 'bad'", r"compute\.down: expected one of 'info', 'warning'"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_its_file_its_key_and_what_was_expected(overrides, message: str) -> None:
+def test_a_wrong_setting_is_refused_with_its_file_its_key_and_what_was_expected(
+    setting: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        policies(choose("", ()), overrides, "nodetriage.toml")
+        site(tmp_path, setting)
 
 
 def test_a_site_may_bring_a_profile_of_its_own(tmp_path: Path) -> None:
@@ -78,7 +97,8 @@ def test_a_site_may_bring_a_profile_of_its_own(tmp_path: Path) -> None:
     profile = choose("OUR-1", (), (*profiles().values(), load(path)))
 
     assert profile.name == "our-node"
-    assert policies(profile, {}, "nodetriage.toml")["gpu_lost"].expected_gpus == 4
+    settings = with_profile(defaults(ALL), Host(tmp_path), str(path))
+    assert settings.checks["gpu_lost"].check.policy.expected_gpus == 4
 
 
 def test_a_profile_with_a_wrong_key_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from nodetriage.agent.settings import layers
 from nodetriage.agent.settings.layers import Layer
 from nodetriage.checks.model import Check, Severity
-from nodetriage.checks.model.settings import ConfigError, leaf_keys, replace_from
+from nodetriage.checks.model.settings import ConfigError, leaf_keys, merged, replace_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, where: s
     policy = replace_from(type(old.check.policy), old.check.policy, own, where, key)
     running = {k: getattr(now, k) for k in COMMON_KEYS if k != "enabled"}
     return CheckSettings(
-        dataclasses.replace(old.check, policy=policy, **running), now.enabled, {**old.overrides, **own}
+        dataclasses.replace(old.check, policy=policy, **running), now.enabled, merged(old.overrides, own)
     )
 
 

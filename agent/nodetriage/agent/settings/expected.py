@@ -7,7 +7,7 @@ from types import MappingProxyType
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.settings.config import AgentSettings, CheckSettings, Profile
 from nodetriage.checks.model import Unavailable
-from nodetriage.checks.model.settings import ConfigError, replace_from
+from nodetriage.checks.model.settings import ConfigError, merged, replace_from
 from nodetriage.checks.profiles import catalogue
 
 NAMES_TIMEOUT_S = 2.0
@@ -30,7 +30,7 @@ def with_profile(settings: AgentSettings, host: Host, wanted: str = "") -> Agent
 def _under(one: CheckSettings, profile: catalogue.Profile) -> CheckSettings:
     """Default, then profile, then configuration."""
     name = one.check.name
-    overrides = {**profile.checks.get(name, {}), **one.overrides}
+    overrides = merged(profile.checks.get(name, {}), one.overrides)
     where = f"profile {profile.name}"
     policy = replace_from(type(one.check.policy), one.check.policy, overrides, where, f"checks.{name}")
     return dataclasses.replace(one, check=dataclasses.replace(one.check, policy=policy), overrides=overrides)

@@ -123,6 +123,15 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else None
 
 
+def merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """`lower` with the values of `upper` over it, table by table; any other value, a list too, replaces the old one."""
+    found = dict(lower)
+    for name, value in upper.items():
+        old = found.get(name)
+        found[name] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return found
+
+
 def leaf_keys(table: Mapping[str, Any], key: str = "") -> Iterator[str]:
     """The paths of all values in a table, as `checks.ib_link.every_s`; a list is one value."""
     for name, value in table.items():

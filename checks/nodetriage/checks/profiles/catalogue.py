@@ -8,9 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nodetriage.checks.model import Check
-from nodetriage.checks.model.settings import ConfigError, decode, load_toml, replace_from
-from nodetriage.checks.registry import ALL
+from nodetriage.checks.model.settings import decode, load_toml
 
 GENERIC = "generic"
 DMI_PRODUCT = "/sys/class/dmi/id/product_name"
@@ -69,19 +67,3 @@ def _fits(match: Match, dmi_product: str, gpu_names: tuple[str, ...]) -> bool:
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
     return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
-
-
-def policies(
-    profile: Profile, overrides: Mapping[str, Any], where: str, checks: Iterable[Check[Any, Any]] = ALL
-) -> dict[str, Any]:
-    """Settings by check: the check's own, then the profile's, then `overrides` ([checks.NAME] of the file `where`).
-
-    Keys that are no check's, and settings that are not the check's, are ConfigErrors.
-    """
-    found = {check.name: check.policy for check in checks}
-    for tables, source in ((profile.checks, f"profiles/{profile.name}.toml"), (overrides, where)):
-        for name, table in tables.items():
-            if name not in found:
-                raise ConfigError(f"{source}: checks.{name}: unknown check; known checks: {', '.join(sorted(found))}")
-            found[name] = replace_from(type(found[name]), found[name], table, source, f"checks.{name}")
-    return found
