@@ -11,7 +11,7 @@ from typing import Any
 
 _SUCCESS, _EXPIRED, _REWOUND, _REPLAYED = 0, 15, 16, 17  # munge_err_t of munge.h
 _SOCKET, _TIMEOUT = 6, 7
-_TTL, _ADDR4, _ENCODE_TIME, _DECODE_TIME, _SOCKET_NAME, _UID_RESTRICTION = 4, 5, 6, 7, 8, 9  # munge_opt_t
+_TTL, _ADDR4, _ENCODE_TIME, _DECODE_TIME, _SOCKET_NAME = 4, 5, 6, 7, 8  # munge_opt_t
 CREDENTIAL_LIMIT_BYTES = 4096  # ours are near 300
 
 
@@ -107,12 +107,10 @@ class Munge:
         _library()
         self._socket = socket
 
-    def encode(self, payload: bytes, ttl_s: int, only_uid: int | None = None) -> str:
-        """A credential of this process's uid around `payload`; only `only_uid` may decode it. Raises MungeError."""
+    def encode(self, payload: bytes, ttl_s: int) -> str:
+        """A credential of this process's uid around `payload`. Raises MungeError."""
         with _Context(self._socket) as context:
             context.set(_TTL, ctypes.c_int(ttl_s))
-            if only_uid is not None:
-                context.set(_UID_RESTRICTION, ctypes.c_uint(only_uid))
             made = ctypes.c_void_p()
             context.check(context.library.munge_encode(ctypes.byref(made), context.pointer, payload, len(payload)))
             try:

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.rpc.admission import AdmissionSettings, Bucket, admit_hello
+from nodetriage.controller.rpc.admission import AdmissionSettings, admit_hello
 from nodetriage.controller.store import history
 from nodetriage.controller.store.history import EventFilter
 from nodetriage.controller.store.store import Store
+from nodetriage.controller.token_bucket import Bucket
 from nodetriage.service.address import is_local
 from nodetriage.v1 import health_pb2 as pb
 

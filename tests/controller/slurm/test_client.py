@@ -35,7 +35,7 @@ from nodetriage.controller.slurm.output import (
     parse_signal,
     parse_topology,
 )
-from nodetriage.controller.slurm.pace import Pace
+from nodetriage.controller.token_bucket import Bucket, wait_for_token
 
 # As sinfo and squeue of 22.05.8 and 24.11.5 printed them, with the separators as | and ;
 NODES = """n1|mixed+drain+not_responding|main|root|a
@@ -328,18 +328,18 @@ async def test_what_is_asked_of_slurm(
 
 
 def test_calls_to_slurm_keep_their_distance_after_the_first_few() -> None:
-    async def at_once(pace: Pace, times: int) -> int:
-        turns = [asyncio.ensure_future(pace.work()) for _ in range(times)]
+    async def at_once(bucket: Bucket, times: int) -> int:
+        turns = [asyncio.ensure_future(wait_for_token(bucket)) for _ in range(times)]
         await asyncio.sleep(0)
         return sum(work.done() for work in turns)
 
-    async def ask(pace: Pace, times: int) -> float:
+    async def ask(bucket: Bucket, times: int) -> float:
         began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(pace.work() for _ in range(times)))
+        await asyncio.gather(*(wait_for_token(bucket) for _ in range(times)))
         return asyncio.get_running_loop().time() - began
 
-    assert asyncio.run(at_once(Pace(per_s=2), 5)) >= 4  # the next comes after half a second
-    assert asyncio.run(ask(Pace(per_s=100), 230)) >= 0.29
+    assert asyncio.run(at_once(Bucket(2, 4, 0.0), 5)) >= 4  # the next comes after half a second
+    assert asyncio.run(ask(Bucket(100, 200, 0.0), 230)) >= 0.29
 
 
 def test_without_a_scheduler_there_is_nothing_to_see_and_nothing_is_done() -> None:

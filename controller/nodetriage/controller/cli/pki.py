@@ -80,15 +80,14 @@ def _now() -> datetime.datetime:
 
 
 def _names(given: list[str]) -> list[str]:
-    """Node sets spelt out. Raises ConfigError."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
+    """Node sets spelt out, each name once. Raises ConfigError."""
     from nodetriage.checks.model.settings import ConfigError
+    from nodetriage.controller.slurm.node_list import expand
 
-    try:
-        return [str(name) for name in NodeSet.fromlist(given, resolver=RESOLVER_NOGROUP)]
-    except NodeSetException as error:
-        raise ConfigError(f"node set: {error}") from error
+    text = ",".join(given)
+    if (names := expand(text)) is None:
+        raise ConfigError(f"node set {text!r}: expected a name, or names as gpu[001-128]")
+    return list(names)
 
 
 def _init(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") -> int:

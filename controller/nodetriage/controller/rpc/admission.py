@@ -67,29 +67,6 @@ def admit_watch(request: health_pb2.WatchRequest) -> None:
             raise _invalid(f"{name}: expected at most {_MAX_NAMES} names")
 
 
-class Bucket:
-    """A token bucket: how long a node that sent events must wait before it may send more."""
-
-    __slots__ = ("_at_s", "_burst", "_per_s", "_tokens")
-
-    def __init__(self, per_s: float, burst: int, now_s: float) -> None:
-        self._per_s, self._burst = per_s, burst
-        self._tokens, self._at_s = float(burst), now_s
-
-    def try_take(self, now_s: float) -> bool:
-        """Takes one token if there is one: never into debt."""
-        if self.take(0, now_s) > 0 or self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-    def take(self, count: int, now_s: float) -> float:
-        """Takes `count` tokens, into debt if need be; returns the seconds until the debt is paid."""
-        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s) - count
-        self._at_s = now_s
-        return max(0.0, -self._tokens / self._per_s)
-
-
 def _invalid(reason: str) -> Refused:
     return Refused(grpc.StatusCode.INVALID_ARGUMENT, reason)
 

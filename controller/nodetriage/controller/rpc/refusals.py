@@ -6,7 +6,7 @@ from time import monotonic
 
 import structlog
 
-from nodetriage.controller.rpc.admission import Bucket
+from nodetriage.controller.token_bucket import Bucket
 from nodetriage.service.address import peer_host
 
 _log = structlog.get_logger(__name__)

@@ -26,7 +26,7 @@ from nodetriage.controller.auth.identity import (
     may_watch,
     speaks_for,
 )
-from nodetriage.controller.rpc.admission import Bucket, Refused, admit_hello, admit_watch
+from nodetriage.controller.rpc.admission import Refused, admit_hello, admit_watch
 from nodetriage.controller.rpc.gate import Gate
 from nodetriage.controller.rpc.hook_authority import HookAuthorities
 from nodetriage.controller.rpc.last_seen import LastSeen
@@ -39,6 +39,7 @@ from nodetriage.controller.store.history import SeqRange
 from nodetriage.controller.store.ingest import Ingest, wire
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store, StoreError
+from nodetriage.controller.token_bucket import Bucket
 from nodetriage.service.address import is_local
 from nodetriage.v1 import health_pb2
 from nodetriage.v1 import health_pb2_grpc as nodetriage_grpc

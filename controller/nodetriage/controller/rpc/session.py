@@ -5,7 +5,8 @@ from typing import Any
 
 import grpc
 
-from nodetriage.controller.rpc.admission import Bucket, Refused
+from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.token_bucket import Bucket
 from nodetriage.v1 import health_pb2
 
 

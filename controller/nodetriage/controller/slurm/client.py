@@ -8,8 +8,8 @@ import structlog
 
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView, SchedulerRefused, SchedulerUnavailable
 from nodetriage.controller.slurm import commands, output
-from nodetriage.controller.slurm.pace import Pace
 from nodetriage.controller.slurm.rest import RestRefused, RestUnusable, Slurmrestd
+from nodetriage.controller.token_bucket import Bucket, wait_for_token
 
 T = TypeVar("T")
 log = structlog.get_logger("slurm")
@@ -23,6 +23,7 @@ _REFUSALS = re.compile(
 _ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
+AT_ONCE_S = 2.0  # so many seconds' worth of calls go at once: the drain of one node never waits
 OUR_COMMENT = "nodetriage: "
 
 
@@ -44,7 +45,7 @@ class Slurm:
         rest: Slurmrestd | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._pace = Pace(max_calls_per_s)
+        self._calls = Bucket(max_calls_per_s, AT_ONCE_S * max_calls_per_s, 0.0)
         self._rest, self._rest_why = rest, ""
         self._environment = {**(environment or {}), **({"SLURM_CONF": conf} if conf else {})}
 
@@ -121,7 +122,7 @@ class Slurm:
     async def _over_rest(self, rest: Slurmrestd, nodes: Sequence[str], state: str, reason: str) -> bool:
         """False where it was not done that way; the log says why. Raises SchedulerRefused where Slurm says no."""
         for node in nodes:
-            await self._pace.work()
+            await wait_for_token(self._calls)
             try:
                 await rest.set_node_state(node, state, reason)
             except RestUnusable as error:
@@ -135,7 +136,7 @@ class Slurm:
         return True
 
     async def _run(self, *argv: str) -> str:
-        await self._pace.work()
+        await wait_for_token(self._calls)
         try:
             answer = await commands.run(argv, self._timeout_s, self._environment)
         except (commands.CommandMissing, TimeoutError, OverflowError) as error:
