@@ -10,25 +10,18 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from nodetriage.agent.control_socket import ask
 from nodetriage.v1 import health_pb2 as pb
 
 AGENT = Path(__file__).parent / "trial/trial_agent.py"
-REST = "".join(f"[checks.{name}]\nenabled = false\n" for name in ("disk", "disk2", "count", "mounts", "twin"))
-
-
-def until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    end = time.monotonic() + limit_s
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.01)
-    return value
+REST = "".join(f"[checks.{name}]\nenabled = false\n" for name in ("disk", "disk2", "count", "mounts", "twin", "touch"))
 
 
 class Agent:
@@ -205,7 +198,7 @@ def test_a_second_agent_on_the_same_folder_is_refused_in_one_line(agent: Agent) 
 
 
 def test_a_frozen_disk_hangs_its_check_alone_and_the_agent_stops_in_time(agent: Agent, trial: Path, disk: Any) -> None:
-    agent.configure("[checks.count]\nenabled = false\n")
+    agent.configure("".join(f"[checks.{name}]\nenabled = false\n" for name in ("count", "touch")))
     agent.start()
     until(lambda: agent.check("disk").get("outcome") == "ok")
     disk.freeze()
@@ -223,6 +216,20 @@ def test_a_frozen_disk_hangs_its_check_alone_and_the_agent_stops_in_time(agent: 
     disk.freeze()
     until(lambda: agent.status()["abandoned_workers"])
     assert agent.end() == 0
+
+
+def test_a_program_that_no_signal_ends_is_counted_until_it_ends(agent: Agent, disk: Any) -> None:
+    agent.configure(REST.replace("[checks.touch]\nenabled = false\n", ""))
+    agent.start()
+    until(lambda: agent.check("touch").get("outcome") == "ok")
+    assert agent.status()["abandoned_programs"] == 0
+    disk.freeze()
+    until(lambda: agent.check("touch")["outcome"] == "broken")
+    assert "touch: no answer after 0.5 s" in agent.check("touch")["why"]
+    until(lambda: agent.status()["abandoned_programs"] > 0)
+    disk.thaw()
+    until(lambda: agent.status()["abandoned_programs"] == 0)
+    until(lambda: agent.check("touch")["outcome"] == "ok")
 
 
 def test_no_process_outlives_a_killed_agent(agent: Agent) -> None:

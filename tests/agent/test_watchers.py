@@ -3,12 +3,12 @@
 import asyncio
 import errno
 import os
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from nodetriage.agent.core.record_queue import Position, RecordQueue
 from nodetriage.agent.machine.kmsg import KernelLog
@@ -53,13 +53,6 @@ def follow(path: Path, body: Callable[[KernelLogWatcher, Heard, RecordQueue], Aw
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.005)
-
-
 def test_old_and_new_records_wake_their_check_and_user_space_is_not_believed(tmp_path: Path) -> None:
     log = tmp_path / "kmsg"
     os.mkfifo(log)
@@ -72,7 +65,7 @@ def test_old_and_new_records_wake_their_check_and_user_space_is_not_believed(tmp
             writer, b"11,2,20,-;NVRM: Xid (PCI:0000:01:00): 79, says a user\n6,3,30,-;usb 1-1\n\xff\xfe\x00garbage\n"
         )
         os.write(writer, b"3,9,40,-;NVRM: Xid (PCI:0000:01:00): 48\n")
-        await until(lambda: len(heard.woken) == 2)
+        await eventually(lambda: len(heard.woken) == 2)
         assert [r.text for r in record_queue.take("gpu_xid")] == [
             "NVRM: Xid (PCI:0000:01:00): 79",
             "NVRM: Xid (PCI:0000:01:00): 48",
@@ -140,10 +133,10 @@ def test_devices_that_come_together_wake_once_and_a_changed_one_does_not() -> No
             (MEM / "zero/uevent").write_text("change")
             for name in ("null", "zero", "full"):
                 (MEM / name / "uevent").write_text("add")
-            await until(lambda: "udev:mem" in woken)
+            await eventually(lambda: "udev:mem" in woken)
             (MEM / "zero/uevent").write_text("change")
             (MEM / "null/uevent").write_text("online")
-            await until(lambda: woken.count("udev:mem") == 2)
+            await eventually(lambda: woken.count("udev:mem") == 2)
         finally:
             source.stop()
         return [source for source in woken if source != "mounts"]

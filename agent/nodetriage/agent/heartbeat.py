@@ -37,7 +37,7 @@ class Heartbeats:
             at_unix_us=time.time_ns() // 1000,
             boot_id=self._boot_id,
             checks=[_check_state(name, scheduler.verdict.checks.get(name), now_s) for name in names],
-            abandoned_workers=len(self._workers.abandoned),
+            abandoned_workers=len(self._workers.abandoned) + self._workers.abandoned_programs,
             spooled_events=self._spool.depth,
             ports=[_port_traffic(port, ports_age_s) for port in ports],
             partial=not whole,
@@ -63,6 +63,7 @@ def status(scheduler: CheckScheduler, workers: WorkerPool, now_s: float) -> dict
         "abandoned_workers": [
             {"class": a.device_class, "pid": a.pid, "check": a.check, "doing": a.doing} for a in workers.abandoned
         ],
+        "abandoned_programs": workers.abandoned_programs,
         "pids": workers.pids,
     }
 

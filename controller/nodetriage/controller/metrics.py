@@ -21,9 +21,9 @@ from sqlalchemy import Connection, Engine, func, or_, select
 from nodetriage.controller.policy import drain_limits
 from nodetriage.controller.policy.state import FleetState, NodeState
 from nodetriage.controller.store import schema
-from nodetriage.controller.store.history import SeqRange
 from nodetriage.controller.store.store import Store
 from nodetriage.service.address import host_of
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
 _log = structlog.get_logger(__name__)

@@ -31,6 +31,7 @@ SAID: dict[str, Any] = {
         "ib_link": {"outcome": None, "age_s": None, "why": "it has not run yet", "findings": []},
     },
     "abandoned_workers": [{"class": "storage", "pid": 42, "check": "fs_mounts", "doing": "statvfs /data"}],
+    "abandoned_programs": 2,
     "node": "gpu042",
     "version": "0.1.0",
     "spool": {"events": 3, "trouble": "", "next_seq": 9},
@@ -49,6 +50,7 @@ def test_the_answer_reads_as_a_round_with_ages_and_how_the_agent_is() -> None:
     assert "Node gpu042, agent 0.1.0; controller: cannot reach controller:7433; 3 events to send" in words
     assert "kernel log not followed: /dev/kmsg: Operation not permitted" in words
     assert "storage worker 42 hangs at: statvfs /data" in words
+    assert "2 programs of checks hang in the kernel" in words
     assert max(map(len, shown.splitlines())) <= 80
 
 

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import eventually
 
 from nodetriage.agent.core.verdict import Change, Kind
 from nodetriage.agent.delivery.event import Moment, Unnumbered, make
-from nodetriage.agent.delivery.spool import OVERHEAD_BYTES, SeqRange, Spool
+from nodetriage.agent.delivery.spool import OVERHEAD_BYTES, Spool
 from nodetriage.agent.instance_lock import StateInUse, lock
 from nodetriage.checks.model import Severity
+from nodetriage.service.seq_range import SeqRange
 
 BOOT = "boot-1"
 BIG = 1 << 20
@@ -57,11 +59,10 @@ async def durable(spool: Spool, limit_s: float = 60.0) -> None:
         await asyncio.sleep(0.005)
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        await asyncio.sleep(0.005)
+def set_aside(folder: Path) -> bytes:
+    """The corrupt file that the spool kept for inspection."""
+    (aside,) = folder.glob("spool.sqlite.corrupt-*Z")
+    return aside.read_bytes()
 
 
 def fill(folder: Path) -> None:
@@ -224,8 +225,7 @@ def test_a_corrupt_file_is_kept_for_inspection_and_a_fresh_one_begun(tmp_path: P
     async def body(spool: Spool) -> None:
         spool.append([event("a")])
         await durable(spool)
-        assert spool.set_aside.startswith("spool.sqlite.corrupt-")
-        assert (tmp_path / spool.set_aside).read_bytes().startswith(b"not a database")
+        assert set_aside(tmp_path).startswith(b"not a database")
 
     async def after(spool: Spool) -> None:
         assert texts(spool) == ["a"]
@@ -260,7 +260,7 @@ def test_a_full_disk_is_said_events_stay_in_memory_and_all_is_written_when_there
         await durable(spool)
         fill(small_disk)
         spool.append([event("b" * 40000)])
-        await until(lambda: "full" in spool.trouble)
+        await eventually(lambda: "full" in spool.trouble)
         assert spool.append([event("c")]) == (3,)
         assert [e.seq for e in spool.backlog()[0]] == [1, 2, 3]  # to be sent all the same
         (small_disk / "filler").unlink()
@@ -285,13 +285,13 @@ def test_a_file_that_is_corrupt_when_the_disk_is_back_loses_nothing_that_is_in_m
         (small_disk / "garbage").write_bytes(b"garbage" * 100)
         fill(small_disk)
         spool.append([event("b" * 40000)])
-        await until(lambda: "full" in spool.trouble)
+        await eventually(lambda: "full" in spool.trouble)
         (small_disk / "garbage").replace(small_disk / "spool.sqlite")  # at once, whenever the next try may come
         for suffix in ("-wal", "-shm"):
             (small_disk / f"spool.sqlite{suffix}").unlink(missing_ok=True)
         (small_disk / "filler").unlink()
         await durable(spool)
-        assert (small_disk / spool.set_aside).read_bytes() == b"garbage" * 100
+        assert set_aside(small_disk) == b"garbage" * 100
 
     async def after(spool: Spool) -> None:
         assert [t[0] for t in texts(spool)] == ["a", "b"]
@@ -326,7 +326,7 @@ def test_a_spool_that_cannot_be_read_at_the_start_is_taken_up_when_it_can(
         assert spool.trouble
         assert spool.append([event("c"), event("d")], {"verdict": b"new"}) == (1, 2)
         (tmp_path / "away").replace(file)  # at once, whenever the next try may come
-        await until(lambda: not spool.trouble)
+        await eventually(lambda: not spool.trouble)
         await durable(spool)
 
     async def third(spool: Spool) -> None:
@@ -409,7 +409,7 @@ def test_kill_9_loses_no_event_that_was_on_disk_and_breaks_no_number(tmp_path: P
             events = spool.backlog()[0]
             assert [e.seq for e in events] == list(range(1, len(events) + 1))
             assert [e.body.decode() for e in events] == [str(e.seq) for e in events]
-            assert len(events) >= sent, (spool.trouble, spool.set_aside, sent)
+            assert len(events) >= sent, (spool.trouble, sent)
             assert spool.kept("last") == str(len(events)).encode()  # the same transaction
             assert spool.next_seq == len(events) + 1
 

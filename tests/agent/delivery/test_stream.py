@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from waiting import eventually
 
 from nodetriage.agent.core.verdict import Change, Kind
 from nodetriage.agent.delivery import stream
@@ -27,13 +28,6 @@ def event(component: str) -> Any:
         Kind.RAISED, "ib_link", Outcome.FINDINGS, component, "ib_link_down", Severity.MAJOR, {"rate_gbps": 400}
     )
     return make(change, BOOT, Moment(1, 2))
-
-
-async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        await asyncio.sleep(0.005)
 
 
 class Bench:
@@ -99,7 +93,7 @@ def parts(controller: Any) -> list[str]:
 def test_hello_names_the_node_and_events_arrive_numbered_and_are_forgotten_after_the_ack(with_bench: Any) -> None:
     async def body(bench: Bench) -> None:
         bench.spool.append([event("a"), event("b")])
-        await until(lambda: len(bench.controller.events) == 2)
+        await eventually(lambda: len(bench.controller.events) == 2)
         (hello,) = bench.controller.hellos
         assert (hello.node, hello.boot_id, hello.agent_version, hello.profile) == ("n1", BOOT, "0.1.0", "dgx-h100")
         first = bench.controller.events[0]
@@ -110,7 +104,7 @@ def test_hello_names_the_node_and_events_arrive_numbered_and_are_forgotten_after
             pb.EVENT_KIND_RAISED,
         )
         assert first.evidence["rate_gbps"].whole == 400
-        await until(lambda: bench.spool.depth == 0)
+        await eventually(lambda: bench.spool.depth == 0)
         assert bench.stream.connected
 
     with_bench(body)
@@ -120,15 +114,15 @@ def test_nothing_is_sent_twice_on_one_connection_and_all_again_on_the_next_until
     async def body(bench: Bench) -> None:
         bench.controller.acking = False
         bench.spool.append([event(str(i)) for i in range(5)])
-        await until(lambda: len(bench.controller.events) == 5)
-        await until(lambda: len(bench.controller.heartbeats) >= 3)
+        await eventually(lambda: len(bench.controller.events) == 5)
+        await eventually(lambda: len(bench.controller.heartbeats) >= 3)
         assert len(bench.controller.events) == 5
         address = bench.controller.address
         await bench.controller.stop()
-        await until(lambda: not bench.stream.connected)
+        await eventually(lambda: not bench.stream.connected)
         bench.controller.acking = True
         await bench.controller.start(address)
-        await until(lambda: bench.spool.depth == 0)
+        await eventually(lambda: bench.spool.depth == 0)
         assert parts(bench.controller) == [*"01234", *"01234"]
 
     with_bench(body)
@@ -139,9 +133,9 @@ def test_what_the_controller_has_already_is_not_sent_again(with_bench: Any) -> N
         controller.stored = [pb.SeqRange(boot_id=BOOT, first_seq=1, last_seq=2)]
 
     async def body(bench: Bench) -> None:
-        await until(lambda: bench.spool.depth == 0 and bool(bench.controller.hellos))
+        await eventually(lambda: bench.spool.depth == 0 and bool(bench.controller.hellos))
         bench.spool.append([event("c")])
-        await until(lambda: parts(bench.controller) == ["c"])
+        await eventually(lambda: parts(bench.controller) == ["c"])
 
     async def before(bench: Bench) -> None:
         bench.spool.agree([])
@@ -156,10 +150,10 @@ def test_a_new_event_overtakes_the_backlog(with_bench: Any) -> None:
         bench.spool.append([event(f"old{i}") for i in range(3000)])
 
     async def body(bench: Bench) -> None:
-        await until(lambda: bool(bench.controller.events))
+        await eventually(lambda: bool(bench.controller.events))
         started = time.monotonic()
         bench.spool.append([event("new")])
-        await until(lambda: "new" in parts(bench.controller))
+        await eventually(lambda: "new" in parts(bench.controller))
         print(f"live event beside a backlog of 3000: {(time.monotonic() - started) * 1000:.0f} ms")
         assert len(bench.controller.events) == stream.BATCH_EVENTS + 1
         assert parts(bench.controller)[:3] == ["old0", "old1", "old2"]
@@ -178,7 +172,7 @@ def test_a_backlog_comes_whole_and_in_order(with_bench: Any) -> None:
         bench.spool.append([event(f"{i}") for i in range(2500)])
 
     async def body(bench: Bench) -> None:
-        await until(lambda: bench.spool.depth == 0)
+        await eventually(lambda: bench.spool.depth == 0)
         assert [e.seq for e in bench.controller.events] == list(range(1, 2501))
         assert max(bench.controller.batches) <= stream.BATCH_EVENTS
         assert len(bench.controller.batches) <= 30
@@ -192,7 +186,7 @@ def test_heartbeats_keep_their_beat_and_the_controller_may_set_it(with_bench: An
         controller.heartbeat_every_ms = 30
 
     async def body(bench: Bench) -> None:
-        await until(lambda: len(bench.controller.heartbeats) >= 5)
+        await eventually(lambda: len(bench.controller.heartbeats) >= 5)
 
     with_bench(body, prepare, heartbeat_s=3600.0)
 
@@ -200,7 +194,7 @@ def test_heartbeats_keep_their_beat_and_the_controller_may_set_it(with_bench: An
 def test_a_command_is_obeyed_and_its_result_sent(with_bench: Any) -> None:
     async def body(bench: Bench) -> None:
         bench.controller.commands.put_nowait(pb.Command(id="7", run=pb.RunChecks(checks=["ib_link"])))
-        await until(lambda: bool(bench.controller.results))
+        await eventually(lambda: bool(bench.controller.results))
         assert (bench.controller.results[0].id, bench.controller.results[0].done) == ("7", True)
         assert list(bench.commands[0].run.checks) == ["ib_link"]
 
@@ -210,7 +204,7 @@ def test_a_command_is_obeyed_and_its_result_sent(with_bench: Any) -> None:
 def test_a_controller_that_is_away_is_retried_and_the_next_address_tried(with_bench: Any) -> None:
     async def body(bench: Bench) -> None:
         bench.spool.append([event("a")])
-        await until(lambda: bench.spool.depth == 0)
+        await eventually(lambda: bench.spool.depth == 0)
         assert bench.controller.address in bench.stream.state
 
     def prepare(controller: Any) -> None:
@@ -225,10 +219,10 @@ def test_a_server_that_pushes_back_is_left_alone_for_that_time(with_bench: Any) 
         controller.refuse = (grpc.StatusCode.UNAVAILABLE, "700")
 
     async def body(bench: Bench) -> None:
-        await until(lambda: len(bench.controller.called_s) >= 2)
+        await eventually(lambda: len(bench.controller.called_s) >= 2)
         assert bench.controller.called_s[1] - bench.controller.called_s[0] >= 0.7
         bench.controller.refuse = None
-        await until(lambda: bench.stream.connected)
+        await eventually(lambda: bench.stream.connected)
 
     with_bench(body, prepare)
 
@@ -241,12 +235,12 @@ def test_the_identity_is_asked_for_at_each_connection(with_bench: Any) -> None:
         return Identity(metadata=(("authorization", f"try-{len(asked)}"),))
 
     async def body(bench: Bench) -> None:
-        await until(lambda: bench.stream.connected)
+        await eventually(lambda: bench.stream.connected)
         address = bench.controller.address
         await bench.controller.stop()
-        await until(lambda: not bench.stream.connected)
+        await eventually(lambda: not bench.stream.connected)
         await bench.controller.start(address)
-        await until(lambda: bench.stream.connected)
+        await eventually(lambda: bench.stream.connected)
         assert bench.controller.metadata[0]["authorization"] == "try-1"
         assert bench.controller.metadata[-1]["authorization"] == f"try-{len(asked)}"
 
@@ -263,7 +257,7 @@ def test_plaintext_leaves_the_machine_never(with_bench: Any) -> None:
             asyncio.run(connected(address))
 
     async def body(bench: Bench) -> None:
-        await until(lambda: "plaintext is for loopback" in bench.stream.state)
+        await eventually(lambda: "plaintext is for loopback" in bench.stream.state)
 
     with_bench(body, addresses=["controller.example.org:7900"])
 
@@ -284,6 +278,6 @@ def test_a_controller_that_takes_events_and_never_acks_is_left(
 
     async def body(bench: Bench) -> None:
         bench.spool.append([event("a")])
-        await until(lambda: len(bench.controller.hellos) >= 2)
+        await eventually(lambda: len(bench.controller.hellos) >= 2)
 
     with_bench(body, no_acks)

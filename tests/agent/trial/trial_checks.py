@@ -70,6 +70,12 @@ def read_disk(host: Host) -> Word:
     return Word("ok")
 
 
+def read_touch(host: Host) -> Word:
+    """Leaves the writing to a program, and gives that up after half a second."""
+    host.run(("touch", f"{folder()}/mount/touched"), 0.5)
+    return Word("ok")
+
+
 def nothing(now: Word, before: Word | None, policy: Policy) -> Iterator[Finding]:
     yield from ()
 
@@ -122,6 +128,7 @@ DISK = Check(
     timeout_s=HANG_S,
     hung_fault="mount_hung",
 )
+TOUCH = replace(DISK, name="touch", read=read_touch, worker="bmc", timeout_s=ENOUGH_S, hung_fault="check_hung")
 DISK2 = replace(DISK, name="disk2", read=read_word, hung_fault="check_hung")
 LOG = Check(
     name="log",
@@ -147,4 +154,4 @@ COUNT = Check(
 )
 TWIN = replace(WORD, name="twin", read=read_twin, every_s=600.0)
 MOUNTS = replace(WORD, name="mounts", judge=nothing, faults=(), every_s=600.0, wakes_on=("mounts", "udev:mem"))
-ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS, TWIN)
+ALL = (WORD, DISK, DISK2, LOG, COUNT, MOUNTS, TWIN, TOUCH)

@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nvml_library import FakeGpus
+from waiting import until
 
 from nodetriage.agent.control_socket import ask
 from nodetriage.agent.core import quarantine
@@ -153,14 +153,6 @@ def agent(folder: Path) -> Iterator[Path]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-
-
-def until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    end = time.monotonic() + limit_s
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.02)
-    return value
 
 
 def said(folder: Path, check: str, verb: str = "status") -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from nodetriage.agent.workers.pool import WorkerPool
 from nodetriage.agent.workers.worker import Setup
@@ -54,13 +55,6 @@ async def greatest_pause() -> None:
         now = time.monotonic()
         PAUSES[-1] = max(PAUSES[-1], now - last)
         last = now
-
-
-async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        await asyncio.sleep(0.01)
 
 
 def hanging() -> Check[Any, Any]:
@@ -240,7 +234,7 @@ def test_a_worker_that_is_killed_from_outside_is_replaced(trial: Path) -> None:
         assert (await workers.run(WORD)).outcome is Outcome.OK
         old = workers.pids["system"]
         os.kill(old, signal.SIGKILL)
-        await until(lambda: state_of(old) == "gone")
+        await eventually(lambda: state_of(old) == "gone")
         broken = await workers.run(WORD)
         assert (broken.outcome, "SIGKILL" in broken.why) == (Outcome.BROKEN, True)
         assert (await workers.run(WORD)).outcome is Outcome.OK
@@ -256,11 +250,11 @@ def test_a_worker_that_is_killed_takes_its_program_with_it(trial: Path) -> None:
 
     async def body(workers: WorkerPool, _: list[str]) -> None:
         run = asyncio.create_task(workers.run(WORD))
-        await until((trial / "pid").exists)
+        await eventually((trial / "pid").exists)
         program = int((trial / "pid").read_text())
         os.kill(workers.pids["system"], signal.SIGKILL)
         assert (await run).outcome is Outcome.BROKEN
-        await until(lambda: state_of(program) == "gone")
+        await eventually(lambda: state_of(program) == "gone")
         (trial / "word").write_text("ok")
         assert (await workers.run(WORD)).outcome is Outcome.OK
 
@@ -274,7 +268,7 @@ def test_the_fork_server_may_be_killed_too(trial: Path) -> None:
         assert (await workers.run(WORD)).outcome is Outcome.OK
         worker = workers.pids["system"]
         os.kill(workers.pids["forkserver"], signal.SIGKILL)
-        await until(lambda: state_of(worker) in ("Z", "gone"))  # no worker outlives it
+        await eventually(lambda: state_of(worker) in ("Z", "gone"))  # no worker outlives it
         assert (await workers.run(WORD)).outcome is Outcome.BROKEN
         assert (await workers.run(WORD)).outcome is Outcome.OK
 
@@ -318,7 +312,7 @@ def test_a_check_past_its_deadline_is_hung_and_its_worker_killed(trial: Path) ->
         assert finding.evidence["doing"] == f"read {trial / 'word'}"
         assert finding.evidence["state"] == "S"
         assert float(finding.evidence["waited_s"]) >= HANG_S
-        await until(lambda: workers.abandoned == ())  # it could be killed
+        await eventually(lambda: workers.abandoned == ())  # it could be killed
         (trial / "word").write_text("ok")
         assert (await workers.run(WORD)).outcome is Outcome.OK
 
@@ -350,7 +344,7 @@ def test_a_frozen_disk_abandons_one_worker_and_the_others_go_on(trial: Path, dis
         assert len(workers.abandoned) == 1
 
         disk.thaw()
-        await until(lambda: freed == ["storage"])
+        await eventually(lambda: freed == ["storage"])
         assert workers.abandoned == ()
         assert (await workers.run(well)).outcome is Outcome.OK
 

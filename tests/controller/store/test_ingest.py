@@ -8,10 +8,10 @@ import pytest
 from fleet_client import acked, event
 
 from nodetriage.controller.rpc.admission import AdmissionSettings, Refused
-from nodetriage.controller.store.history import SeqRange
 from nodetriage.controller.store.ingest import Ingest
 from nodetriage.controller.store.mappers import ranges_of
 from nodetriage.controller.store.store import StoreError
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2 as pb
 
 

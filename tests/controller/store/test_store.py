@@ -19,9 +19,10 @@ from opened_store import BOOT, event, opened
 
 from nodetriage.controller.store import history
 from nodetriage.controller.store.database import NoDatabase, open_database
-from nodetriage.controller.store.history import EventFilter, SeqRange
+from nodetriage.controller.store.history import EventFilter
 from nodetriage.controller.store.mappers import Hello, ranges_of
 from nodetriage.controller.store.store import Store, StoreError
+from nodetriage.service.seq_range import SeqRange
 
 
 async def keys(store: Store) -> list[tuple[str, str, int]]:

@@ -52,6 +52,8 @@ def as_text(answer: Mapping[str, Any], found: Sequence[Result], style: Style = P
     if not kernel_log["followed"]:
         facts.append(f"kernel log not followed: {kernel_log['trouble'] or 'switched off'}")
     facts += [f"{a['class']} worker {a['pid']} hangs at: {a['doing']}" for a in answer["abandoned_workers"]]
+    if programs := answer["abandoned_programs"]:
+        facts.append(f"{programs} programs of checks hang in the kernel")
     yield from style.fold(printable("; ".join(facts)) + ".")
 
 

@@ -13,18 +13,10 @@ from pathlib import Path
 from nodetriage.agent.delivery.event import Unnumbered, is_loss
 from nodetriage.agent.delivery.writer import Kept, Row, SpoolWriter, Write
 from nodetriage.service.crashpoint import passing
+from nodetriage.service.seq_range import SeqRange
 
 OVERHEAD_BYTES = 200  # of an event, in memory and on disk, beyond its body
 SETTLE_S = 1.0  # how long a commit may take before an event is sent without it
-
-
-@dataclass(frozen=True, slots=True)
-class SeqRange:
-    """Events of a boot, both ends included."""
-
-    boot_id: str
-    first: int
-    last: int
 
 
 @dataclass(slots=True)
@@ -88,11 +80,6 @@ class Spool:
     def trouble(self) -> str:
         """Why events are not on disk at present; empty when they are."""
         return self._journal.trouble
-
-    @property
-    def set_aside(self) -> str:
-        """The name of a corrupt file that was kept for inspection; empty if there was none."""
-        return self._journal.set_aside
 
     @property
     def depth(self) -> int:

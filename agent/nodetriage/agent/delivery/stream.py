@@ -12,8 +12,9 @@ import structlog
 from nodetriage.agent.core.aligned_timer import AlignedTimer
 from nodetriage.agent.delivery.connection import Connection, Ended, Identity, Refused, anonymous, connect
 from nodetriage.agent.delivery.event import numbered
-from nodetriage.agent.delivery.spool import SETTLE_S, SeqRange, Spool, Stored
+from nodetriage.agent.delivery.spool import SETTLE_S, Spool, Stored
 from nodetriage.agent.waiting import woken_or_due
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2 as pb
 
 BATCH_EVENTS = 100  # of the backlog one batch waits for its ack; a live event waits for none

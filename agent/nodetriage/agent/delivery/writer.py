@@ -69,7 +69,6 @@ class SpoolWriter:
         failed: Callable[[], None],
     ) -> None:
         self.trouble = ""
-        self.set_aside = ""
         self._path = path
         self._snapshot = snapshot
         self._committed = committed
@@ -263,7 +262,6 @@ class SpoolWriter:
         for suffix in ("-wal", "-shm"):
             with contextlib.suppress(OSError):
                 Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
-        self.set_aside = aside.name
         self.trouble = f"{self._path.name} was corrupt ({error}); it is kept as {aside.name}"
 
     def _fail(self, error: Exception) -> None:

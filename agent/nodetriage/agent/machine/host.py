@@ -68,6 +68,11 @@ class Machine(Protocol):
 
     def kernel_log(self) -> Iterable[KernelRecord]: ...
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
+
+    def abandoned_programs(self) -> int:
+        """How many programs that `run` started still sleep in the kernel, where no signal ends them."""
+        ...
+
     def clock(self) -> ClockState: ...
     def boottime_s(self) -> float: ...
 
@@ -260,6 +265,11 @@ class Host:
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         self._announce(f"run {' '.join(argv)}")
         return self._machine.run(argv, timeout_s)
+
+    @property
+    def abandoned_programs(self) -> int:
+        """How many programs that `run` started still sleep in the kernel, where no signal ends them."""
+        return self._machine.abandoned_programs()
 
     def clock(self) -> ClockState:
         return self._machine.clock()

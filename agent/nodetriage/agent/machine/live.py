@@ -24,6 +24,7 @@ class LiveMachine:
         self._quarantined: frozenset[str] = frozenset()  # PCI addresses
         self._programs: Mapping[str, tuple[str, ...]] = {}
         self._nvml: Library | None = None
+        self._has_run = False
 
     def quarantine(self, addresses: frozenset[str]) -> None:
         self._quarantined = addresses
@@ -68,7 +69,15 @@ class LiveMachine:
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         from nodetriage.agent.machine import commands
 
+        self._has_run = True
         return commands.run((*self._programs.get(argv[0], argv[:1]), *argv[1:]), timeout_s)
+
+    def abandoned_programs(self) -> int:
+        if not self._has_run:
+            return 0
+        from nodetriage.agent.machine import commands
+
+        return commands.abandoned()
 
     def clock(self) -> ClockState:
         from nodetriage.agent.machine import clock

@@ -62,6 +62,7 @@ class WorkerHandle:
         self.name = name
         self.child: WorkerProcess | None = None
         self.abandoned: Abandoned | None = None
+        self.abandoned_programs = 0  # that the living worker started and no signal ends
         self.setup = setup
         self._told: Setup | None = None  # what the living worker was told
         self._server = server
@@ -130,6 +131,7 @@ class WorkerHandle:
         if self.child is None:
             self.child = await self._server.start(self.name)
             self._told = None
+            self.abandoned_programs = 0
         return self.child
 
     def _lines(self) -> Iterator[bytes]:
@@ -164,6 +166,7 @@ class WorkerHandle:
         if reply.id != self._given[0].id:
             raise ValueError(f"answer {reply.id} to request {self._given[0].id}")
         self._failures = 0
+        self.abandoned_programs = reply.abandoned_programs
         run = self._given.popleft()
         run.end(_result(run.check.name, reply))
 

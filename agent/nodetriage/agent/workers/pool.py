@@ -54,6 +54,11 @@ class WorkerPool:
         return tuple(c.abandoned for c in self._classes.values() if c.abandoned)
 
     @property
+    def abandoned_programs(self) -> int:
+        """How many programs that checks started still sleep in the kernel, where no signal ends them."""
+        return sum(c.abandoned_programs for c in self._classes.values())
+
+    @property
     def pids(self) -> dict[str, int]:
         """Process ids by device class, the fork server's under "forkserver"."""
         living = {name: c.child.pid for name, c in self._classes.items() if c.child}

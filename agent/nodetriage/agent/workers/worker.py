@@ -68,6 +68,7 @@ class Reply(msgspec.Struct, frozen=True):
     took_ms: float
     forgot: str = ""
     excluded: tuple[str, ...] = ()
+    abandoned_programs: int = 0  # of this worker, at the end of the run
 
 
 class Doing:
@@ -196,6 +197,7 @@ class Session:
             result.took_ms,
             forgot,
             result.excluded,
+            self._host.abandoned_programs,
         )
 
 

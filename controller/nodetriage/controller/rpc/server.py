@@ -35,12 +35,12 @@ from nodetriage.controller.rpc.messages import confirm, next_message, parse, rea
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.rpc.watch import until, watch
-from nodetriage.controller.store.history import SeqRange
 from nodetriage.controller.store.ingest import Ingest, wire
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store, StoreError
 from nodetriage.controller.token_bucket import Bucket
 from nodetriage.service.address import is_local
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 from nodetriage.v1 import health_pb2_grpc as nodetriage_grpc
 

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, Select, func, select
 
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.store.schema import events, nodes
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
 # What concerns a finding; an event of another kind says nothing about one.
@@ -53,15 +54,6 @@ class EventFilter:
     since_us: int | None = None
     after: int = 0
     upto: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SeqRange:
-    """Events first..last of one boot, both included."""
-
-    boot_id: str
-    first: int
-    last: int
 
 
 def all_nodes(connection: Connection, names: Sequence[str] = ()) -> list[NodeRow]:

@@ -12,9 +12,9 @@ import grpc
 import structlog
 
 from nodetriage.controller.rpc.admission import AdmissionSettings, Refused, admit_batch
-from nodetriage.controller.store.history import SeqRange
 from nodetriage.controller.store.store import Store, StoreError
 from nodetriage.service.crashpoint import passing
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
 log = structlog.get_logger(__name__)

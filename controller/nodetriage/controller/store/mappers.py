@@ -9,8 +9,8 @@ from sqlalchemy import BigInteger, Executable, LargeBinary, bindparam, func, upd
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nodetriage.controller.rpc.last_seen import Heard
-from nodetriage.controller.store.history import SeqRange
 from nodetriage.controller.store.schema import events, nodes
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
 Row = Mapping[str, Any]

@@ -19,8 +19,8 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from nodetriage.controller.rpc.last_seen import Heard
 from nodetriage.controller.store import history, mappers
 from nodetriage.controller.store.database import StoreError, create_tables, reason_of
-from nodetriage.controller.store.history import SeqRange
 from nodetriage.controller.store.mappers import Hello
+from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
 T = TypeVar("T")
