@@ -168,9 +168,9 @@ def switched_off(agent: Agent, name: str) -> list[tuple[int, str, str]]:
 
 @pytest.mark.parametrize("how", ["reload", "restart", "restart after kill -9"])
 def test_a_check_that_is_switched_off_counts_no_longer(agent: Agent, trial: Path, how: str) -> None:
-    agent.kernel(1, "NTTRIAL fault gpu7")
     (trial / "word").write_text("bad port1")
     agent.start()
+    agent.kernel(1, "NTTRIAL fault of part gpu7")
     until(lambda: agent.parts("log") == ["gpu7"] and agent.parts("word") == ["port1"])
     assert "gpu_xid_fatal gpu7" in hook_line(agent)
     agent.configure(REST + "[checks.log]\nenabled = false\n")
