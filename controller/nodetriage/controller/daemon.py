@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import config, metrics
-from nodetriage.controller.auth.authenticators import new_proof
+from nodetriage.controller.authenticators import new_authenticator
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.leader import Fence, leading
@@ -107,7 +107,7 @@ class Daemon:
             settings.admission,
         )
         self._server = NodeHealthServer(
-            self._store, self._freshness, serving, new_proof(settings), settings.identity.deny
+            self._store, self._freshness, serving, new_authenticator(settings), settings.identity.deny
         )
         self._brain = Reconciler(
             self._store,

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from nodetriage.controller.store import schema
-from nodetriage.controller.store.database import StoreError, create_tables, reason_of
+from nodetriage.controller.store.database import LEADER_LOCK, StoreError, create_tables, reason_of
 from nodetriage.service.notify import Notify
 
 T = TypeVar("T")
@@ -29,7 +29,6 @@ _log = structlog.get_logger("leader")
 
 Fence = Callable[[Connection], None]
 
-LOCK = 0x6E6F6465_74726961  # "nodetria": one lock a database
 ASK_EVERY_S = 0.5  # for the lock, while another has it
 PROVE_EVERY_S = 1.0  # that the connection which holds it lives
 ANSWER_LIMIT_S = 3.0
@@ -103,7 +102,7 @@ class Leadership:
     def _try_lock(self) -> bool:
         if self._connection is None:
             self._connection = self._engine.connect()
-        return bool(self._connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LOCK}))
+        return bool(self._connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LEADER_LOCK}))
 
     def _holder(self) -> str:
         assert self._connection is not None

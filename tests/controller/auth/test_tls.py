@@ -17,7 +17,7 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.auth.certificate import Role
 from nodetriage.controller.auth.identity import Identity, ThisMachine, may_operate, may_watch, speaks_for
 from nodetriage.controller.auth.tls import TlsAuthenticator
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc.gate import Gate
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorService

@@ -17,8 +17,8 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.cli.main import main
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.policy.state import NodeState
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc import operator
-from nodetriage.controller.rpc.admission import Refused
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer
 from nodetriage.controller.settings.rules import DrainLimits, Policy

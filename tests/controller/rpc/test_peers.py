@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc import peers, refusals
-from nodetriage.controller.rpc.admission import Refused
 from nodetriage.controller.rpc.peers import Peers
 from nodetriage.controller.rpc.refusals import HOSTS, PER_HOST_PER_MIN, PER_MIN, Refusals
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from programs import NODETRIAGECTL, Program
 from slurm_cluster import wait_until
 
-from nodetriage.controller.rpc.admission import Refused, admit_watch
+from nodetriage.controller.refused import Refused
+from nodetriage.controller.rpc.admission import admit_watch
 from nodetriage.v1 import health_pb2 as pb
 
 pytestmark = pytest.mark.timeout(300)  # a stream that ends well takes half a second, and there are many

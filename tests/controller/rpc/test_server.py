@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.store import history
 from nodetriage.controller.store.history import EventFilter
 from nodetriage.controller.store.store import Store

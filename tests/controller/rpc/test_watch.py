@@ -9,7 +9,7 @@ import grpc
 import pytest
 from fleet_client import agent, channel, event, serving
 
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc.watch import until
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store

@@ -4,11 +4,10 @@ from typing import Any
 
 from opened_store import BOOT, event, opened, run
 
-from nodetriage.controller.rpc.last_seen import Heard
 from nodetriage.controller.store import history
 from nodetriage.controller.store.fleet import NEVER_RAN, CheckView, check_views
 from nodetriage.controller.store.history import EventFilter
-from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.mappers import Hello, Seen
 from nodetriage.v1 import health_pb2 as pb
 
 
@@ -56,9 +55,9 @@ def test_events_are_found_by_node_fault_severity_time_and_cursor(database_url: s
 async def test_last_seen_only_moves_forward_and_the_last_heartbeat_is_kept(database_url: str) -> None:
     async with opened(database_url, "n1", "n2") as store:
         beat = pb.Heartbeat(boot_id=BOOT, spooled_events=7)
-        await store.record_seen([Heard("n1", 0.0, 50, beat, 45), Heard("n2", 0.0, 60)])
-        await store.record_seen([Heard("n1", 0.0, 40, pb.Heartbeat(), 40)])
-        await store.record_seen([Heard("n1", 0.0, 55)])
+        await store.record_seen([Seen("n1", 0.0, 50, beat, 45), Seen("n2", 0.0, 60)])
+        await store.record_seen([Seen("n1", 0.0, 40, pb.Heartbeat(), 40)])
+        await store.record_seen([Seen("n1", 0.0, 55)])
         n1, n2 = await store.read(history.all_nodes)
         assert (n1.last_seen_us, n2.last_seen_us) == (55, 60)
         assert (n1.heartbeat, n1.heartbeat_us) == (beat.SerializeToString(), 45)
@@ -74,7 +73,7 @@ async def test_a_check_that_was_not_looked_at_is_told_with_its_age(sqlite_url: s
         await store.record("n1", [changed], received_us=2)
         told = [state("gpu_lost", pb.OUTCOME_SKIPPED, 3), state("ib_link", pb.OUTCOME_UNSPECIFIED, NEVER_RAN)]
         beat = pb.Heartbeat(boot_id=BOOT, checks=[*told, state("fs_mounts", pb.OUTCOME_HUNG, 9)])
-        await store.record_seen([Heard("n1", 0.0, 10_000, beat, 10_000)])
+        await store.record_seen([Seen("n1", 0.0, 10_000, beat, 10_000)])
         [row] = await store.read(history.all_nodes)
         outcomes = await store.read(history.check_outcomes)
         assert check_views(row, outcomes) == [

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 
 from nodetriage.controller.auth.certificate import Role
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 

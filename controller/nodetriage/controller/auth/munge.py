@@ -17,7 +17,7 @@ from nodetriage.controller.auth.addresses import NodeAddresses
 from nodetriage.controller.auth.certificate import Role, fingerprint, self_signed
 from nodetriage.controller.auth.identity import Context, Identity, unauthenticated
 from nodetriage.controller.auth.identity_settings import IdentitySettings
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.service.address import peer_host
 from nodetriage.service.claim import AGENT, CONTROLLER, METADATA_KEY, SERVER_NAME, TTL_S, Claim, parse
 from nodetriage.service.munge import BadCredential, Credential, Munge, MungeError

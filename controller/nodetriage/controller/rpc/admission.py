@@ -4,6 +4,7 @@ import re
 
 import grpc
 
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings as AdmissionSettings
 from nodetriage.v1 import health_pb2
 
@@ -15,15 +16,6 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 _MAX_NAMES = 10_000  # in one question to the database
 _LAST_US = 32_503_680_000_000_000  # the year 3000: Python counts to 9999, and windows are added to it
 _MAX_SEQ = 2**63 - 1  # what the database's widest integer holds
-
-
-class Refused(Exception):
-    """A peer is sent away with this status and this reason."""
-
-    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
 
 
 def admit_hello(hello: health_pb2.Hello, version: str) -> None:

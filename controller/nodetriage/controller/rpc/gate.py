@@ -16,7 +16,7 @@ from nodetriage.controller.auth.identity import (
     not_denied,
     unauthenticated,
 )
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.peers import Peers
 from nodetriage.controller.rpc.refusals import Refusals

@@ -4,21 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from nodetriage.controller.store.mappers import Seen
 from nodetriage.v1 import health_pb2
 
 NEVER_MS = 0xFFFFFFFF
 SAVE_EVERY_S = 30.0  # a node's row, where nothing but its age has changed; ten thousand rows a beat would be too many
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The last sign of life of a node: any message counts as one. `heartbeat` is whole, as of `heartbeat_us`."""
-
-    node: str
-    at_s: float  # monotonic
-    at_us: int  # unix, UTC
-    heartbeat: health_pb2.Heartbeat | None = None
-    heartbeat_us: int | None = None  # when that came
 
 
 @dataclass(slots=True)
@@ -48,9 +38,9 @@ class _Node:
             self.ports[port.port] = port.rx_bytes, port.tx_bytes, now_us - port.age_ms * 1000
         self.last, self.last_us = beat, now_us
 
-    def heard(self) -> Heard:
+    def heard(self) -> Seen:
         if self.last is None or self.last_us is None:
-            return Heard(self.node, self.at_s, self.at_us)
+            return Seen(self.node, self.at_s, self.at_us)
         whole = health_pb2.Heartbeat()
         whole.CopyFrom(self.last)
         whole.partial = False
@@ -61,7 +51,7 @@ class _Node:
             whole.checks.add(check=check, outcome=outcome, age_ms=age_ms)
         for port, (rx_bytes, tx_bytes, read_us) in self.ports.items():
             whole.ports.add(port=port, rx_bytes=rx_bytes, tx_bytes=tx_bytes, age_ms=_age_ms(self.last_us, read_us))
-        return Heard(self.node, self.at_s, self.at_us, whole, self.last_us)
+        return Seen(self.node, self.at_s, self.at_us, whole, self.last_us)
 
 
 class LastSeen:
@@ -81,7 +71,7 @@ class LastSeen:
             known.take(heartbeat, now_us)
         self._unsaved.add(node)
 
-    def of(self, node: str) -> Heard | None:
+    def of(self, node: str) -> Seen | None:
         known = self._nodes.get(node)
         return known.heard() if known else None
 
@@ -89,7 +79,7 @@ class LastSeen:
         """Nodes that were heard since the start and then not for `longer_than_s`."""
         return (node.node for node in self._nodes.values() if now_s - node.at_s > longer_than_s)
 
-    def take_unsaved(self, now_s: float, limit: int | None = None) -> list[Heard]:
+    def take_unsaved(self, now_s: float, limit: int | None = None) -> list[Seen]:
         """The nodes heard since they were last taken: those with news at once, the others from time to time.
 
         At most `limit`: after a restart all nodes have news, and an event must not wait for all their rows.

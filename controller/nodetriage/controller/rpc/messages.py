@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from nodetriage.controller.auth.identity import Context
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.v1 import health_pb2
 
 FIRST_MESSAGE_S = 1.0  # how long the server waits for a message of a client that it refuses

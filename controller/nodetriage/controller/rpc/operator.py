@@ -17,7 +17,7 @@ import structlog
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.policy.state import OperatorCommand, Step
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2, health_pb2_grpc

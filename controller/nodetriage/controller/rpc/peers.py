@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.token_bucket import Bucket
 
 REMEMBERED = 10_000  # hosts without a stream

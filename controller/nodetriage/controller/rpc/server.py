@@ -26,16 +26,17 @@ from nodetriage.controller.auth.identity import (
     may_watch,
     speaks_for,
 )
-from nodetriage.controller.rpc.admission import Refused, admit_hello, admit_watch
+from nodetriage.controller.refused import Refused
+from nodetriage.controller.rpc.admission import admit_hello, admit_watch
 from nodetriage.controller.rpc.gate import Gate
 from nodetriage.controller.rpc.hook_authority import HookAuthorities
+from nodetriage.controller.rpc.ingest import Ingest, wire
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.listener import channel_options, core_message_bytes
 from nodetriage.controller.rpc.messages import confirm, next_message, parse, read_briefly
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.rpc.watch import until, watch
-from nodetriage.controller.store.ingest import Ingest, wire
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store, StoreError
 from nodetriage.controller.token_bucket import Bucket

@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.token_bucket import Bucket
 from nodetriage.v1 import health_pb2
 

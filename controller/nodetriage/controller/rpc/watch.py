@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import TypeVar
 
-from nodetriage.controller.rpc.admission import Refused
+from nodetriage.controller.refused import Refused
 from nodetriage.controller.store import history
 from nodetriage.controller.store.history import EventFilter, StoredEvent
 from nodetriage.controller.store.store import Store

@@ -12,6 +12,8 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.store import schema
 from nodetriage.service.private import NotPrivate, read_private
 
+LEADER_LOCK = 0x6E6F6465_74726961  # "nodetria": the advisory lock of PostgreSQL that the leading controller holds
+
 
 class NoDatabase(Exception):
     """There is nothing to read yet; the text says where it was looked for."""

@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import BigInteger, Executable, LargeBinary, bindparam, func, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from nodetriage.controller.rpc.last_seen import Heard
 from nodetriage.controller.store.schema import events, nodes
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
@@ -26,6 +25,17 @@ class Hello:
     profile: str
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The last sign of life of a node: any message counts as one. `heartbeat` is whole, as of `heartbeat_us`."""
+
+    node: str
+    at_s: float  # monotonic
+    at_us: int  # unix, UTC
+    heartbeat: health_pb2.Heartbeat | None = None
+    heartbeat_us: int | None = None  # when that came
+
+
 def node_row(hello: Hello, at_us: int) -> Row:
     return {
         "node": hello.node,
@@ -37,9 +47,9 @@ def node_row(hello: Hello, at_us: int) -> Row:
     }
 
 
-def seen_row(heard: Heard) -> Row:
-    beat = heard.heartbeat.SerializeToString() if heard.heartbeat else None
-    return {"of_node": heard.node, "seen_us": heard.at_us, "beat_us": heard.heartbeat_us, "beat": beat}
+def seen_row(seen: Seen) -> Row:
+    beat = seen.heartbeat.SerializeToString() if seen.heartbeat else None
+    return {"of_node": seen.node, "seen_us": seen.at_us, "beat_us": seen.heartbeat_us, "beat": beat}
 
 
 def event_row(node: str, event: health_pb2.Event, received_us: int) -> Row:

@@ -12,7 +12,6 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, func, select
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.leader import LOCK
 from nodetriage.controller.store import database
 
 FOLDER = Path(__file__).resolve().parent / "migrations"
@@ -26,7 +25,9 @@ def upgrade(engine: Engine) -> tuple[str, str]:
     """
     with engine.connect() as connection:
         connection.detach()  # so that it is closed at the end, and the lock goes with it
-        if connection.dialect.name == "postgresql" and not connection.scalar(select(func.pg_try_advisory_lock(LOCK))):
+        if connection.dialect.name == "postgresql" and not connection.scalar(
+            select(func.pg_try_advisory_lock(database.LEADER_LOCK))
+        ):
             raise ConfigError("a controller leads on this database: stop all of them first")
         before = database.revision(connection)
         if not before and database.has_tables(connection):

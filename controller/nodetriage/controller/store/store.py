@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
-from nodetriage.controller.rpc.last_seen import Heard
 from nodetriage.controller.store import history, mappers
 from nodetriage.controller.store.database import StoreError, create_tables, reason_of
-from nodetriage.controller.store.mappers import Hello
+from nodetriage.controller.store.mappers import Hello, Seen
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
@@ -129,7 +128,7 @@ class Store:
         await self._insert("hello", [mappers.node_row(hello, at_us)])
         return await self.read(lambda c: history.stored_ranges(c, hello.node, hello.boot_id))
 
-    async def record_seen(self, heard: Sequence[Heard]) -> None:
+    async def record_seen(self, heard: Sequence[Seen]) -> None:
         """Moves `last_seen_us` of many nodes forward, and keeps their heartbeats. Raises StoreError."""
         await self._insert("seen", [mappers.seen_row(one) for one in heard])
 

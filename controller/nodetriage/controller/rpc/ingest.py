@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 import grpc
 import structlog
 
-from nodetriage.controller.rpc.admission import AdmissionSettings, Refused, admit_batch
+from nodetriage.controller.refused import Refused
+from nodetriage.controller.rpc.admission import AdmissionSettings, admit_batch
 from nodetriage.controller.store.store import Store, StoreError
 from nodetriage.service.crashpoint import passing
 from nodetriage.service.seq_range import SeqRange

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from fleet_client import acked, event
 
-from nodetriage.controller.rpc.admission import AdmissionSettings, Refused
-from nodetriage.controller.store.ingest import Ingest
+from nodetriage.controller.refused import Refused
+from nodetriage.controller.rpc.admission import AdmissionSettings
+from nodetriage.controller.rpc.ingest import Ingest
 from nodetriage.controller.store.mappers import ranges_of
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.seq_range import SeqRange

@@ -11,7 +11,7 @@ from nodetriage.service.address import is_unix
 from nodetriage.service.munge import MungeError
 
 
-def new_proof(settings: ControllerSettings) -> Authenticator:
+def new_authenticator(settings: ControllerSettings) -> Authenticator:
     """Raises ConfigError where it could not be used. Call it within the event loop's thread."""
     own = settings.identity
     if own.kind == "none" or is_unix(settings.controller.listen):
