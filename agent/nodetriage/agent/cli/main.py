@@ -191,8 +191,8 @@ def _triage(log: BinaryIO, as_json: bool) -> int:
 
 
 def _capture(arguments: argparse.Namespace) -> int:
+    from nodetriage.agent.cli import capture
     from nodetriage.agent.installed_checks import CHECKS
-    from nodetriage.agent.machine import capture
     from nodetriage.checks.model.settings import ConfigError
 
     try:

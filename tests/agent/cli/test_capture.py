@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodetriage.agent.cli.capture import CaptureHost, Doing, capture
 from nodetriage.agent.cli.main import main
-from nodetriage.agent.machine.capture import CaptureHost, Doing, capture
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.redact import Redactor
 from nodetriage.checks.model import Check, Unavailable
