@@ -22,7 +22,6 @@ from nodetriage.controller.authenticators import new_authenticator
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.leader import Fence, leading
-from nodetriage.controller.rpc.handshakes import overhear
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
@@ -47,7 +46,7 @@ def run(path: Path) -> int:
     settings.load_policy()
     settings.load_topology()
     _allow_connections()
-    lines = log.set_up(out=os.fdopen(os.dup(2), "w", buffering=1, errors="replace"))
+    lines = log.set_up()
     try:
         with _only_one(settings.controller.state_dir):
             return asyncio.run(_lead(path, settings, lambda: lines.drain(LOG_LIMIT_S)))
@@ -129,11 +128,10 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
-        heard, told = contextlib.ExitStack(), contextlib.AsyncExitStack()
+        told = contextlib.AsyncExitStack()
         try:
             await self._store.open()
             self._store.on_events(lambda _: self._brain.notify())
-            heard.enter_context(self._overhear(loop))
             await self._server.start()
             await self._operators.start()
             await self._tell_prometheus(told)
@@ -153,7 +151,6 @@ class Daemon:
             with contextlib.suppress(StoreError):
                 await self._store.record_seen(self._freshness.take_unsaved(inf))
             await self._store.close()
-            heard.close()
 
     async def _tell_prometheus(self, told: contextlib.AsyncExitStack) -> None:
         if listen := self._settings.metrics.listen:
@@ -175,13 +172,6 @@ class Daemon:
     def _silent_after_s(self) -> float:
         own = self._settings.controller
         return own.missed_heartbeats * (own.heartbeat_every_s or AGENTS_OWN_HEARTBEAT_S)
-
-    def _overhear(self, loop: asyncio.AbstractEventLoop) -> contextlib.AbstractContextManager[None]:
-        """Has handshakes that failed logged as refusals: gRPC's core tells of them on stderr alone."""
-        if self._settings.identity.kind == "none":
-            return contextlib.nullcontext()
-        tell = self._server.gate.refusals.tell
-        return overhear(lambda peer, why: loop.call_soon_threadsafe(tell, peer, "HANDSHAKE", why))
 
     def reload(self) -> None:
         """Takes over policy and identity.deny. What is wrong, or needs a restart, is said and changes nothing."""
