@@ -57,6 +57,33 @@ def say(text: str = "") -> None:
     sys.stdout.flush()
 
 
+class Interrupts:
+    """Ctrl-C and SIGTERM: the first one ends the watching by a KeyboardInterrupt, further ones change nothing.
+
+    Within `with interrupts:` even the first one waits, so that no program starts that nobody will stop.
+    """
+
+    def __init__(self) -> None:
+        self._asked = self._waits = False
+        for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell that starts us with & has it ignored
+            signal.signal(number, self._interrupt)
+
+    def _interrupt(self, _number: int, _frame: object) -> None:
+        if self._asked:
+            return
+        self._asked = True
+        if not self._waits:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> None:
+        self._waits = True
+
+    def __exit__(self, *_: object) -> None:
+        self._waits = False
+        if self._asked:
+            raise KeyboardInterrupt
+
+
 def start(name: str, *argv: str) -> subprocess.Popen[bytes]:
     """One of the two programs, out of reach of the terminal's Ctrl-C, its log in .run/."""
     with (RUN / f"{name}.log").open("wb") as log:
@@ -183,7 +210,7 @@ def watch(programs: dict[str, subprocess.Popen[bytes]]) -> str:
         time.sleep(0.2)
 
 
-def main() -> int:
+def main(interrupts: Interrupts) -> int:
     os.chdir(ROOT)
     RUN.mkdir(parents=True, exist_ok=True)
     with (RUN / "lock").open("w") as lock:
@@ -192,14 +219,12 @@ def main() -> int:
         except BlockingIOError:
             say(f"already running with {RUN}/")
             return 1
-        return run()
+        return run(interrupts)
 
 
-def run() -> int:
+def run(interrupts: Interrupts) -> int:
     (RUN / "agent.toml").write_text(AGENT_TOML)
     (RUN / "controller.toml").write_text(CONTROLLER_TOML)
-    for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell that starts us with & has it ignored
-        signal.signal(number, signal.default_int_handler)
     programs: dict[str, subprocess.Popen[bytes]] = {}
     trouble = "did not start"
     try:
@@ -207,7 +232,8 @@ def run() -> int:
             ("controller", RUN / "controller.sock", ("nodetriagectl", "controller", "--config")),
             ("agent", SOCKET, ("nodetriage", "agent", "--config")),
         ):
-            programs[name] = start(name, *argv, str(RUN / f"{name}.toml"))
+            with interrupts:
+                programs[name] = start(name, *argv, str(RUN / f"{name}.toml"))
             if not wait_for(path, name, programs[name]):
                 return stop(programs) | 1
         greet()
@@ -222,4 +248,7 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main(Interrupts()))
+    except KeyboardInterrupt:  # before any program was started
+        sys.exit(130)

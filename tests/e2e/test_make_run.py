@@ -63,7 +63,43 @@ def test_interrupting_it_stops_both_programs(run: Program, folder: Path) -> None
 
     assert run.wait() == 0
     assert run.said().splitlines()[-2:] == ["agent stopped", "controller stopped"]
-    assert [p for p in Path("/proc").glob("[0-9]*") if str(folder) in _command(p)] == []
+    assert left(folder) == []
+
+
+def test_an_impatient_second_interrupt_neither_shows_a_traceback_nor_leaves_a_program(
+    run: Program, folder: Path
+) -> None:
+    for _ in range(3):
+        run.send(signal.SIGINT)
+
+    assert run.wait() == 0
+    assert "Traceback" not in run.said()
+    assert run.said().splitlines()[-2:] == ["agent stopped", "controller stopped"]
+    assert left(folder) == []
+
+
+@pytest.mark.parametrize("programs", range(3))
+def test_an_interrupt_while_the_programs_start_leaves_none_of_them(folder: Path, programs: int) -> None:
+    run = Program(folder / "out", sys.executable, str(ROOT / "scripts/run.py"), str(folder / "run"))
+    try:
+        wait_until(lambda: (folder / "run/controller.toml").exists() or run.status is not None, 60, "it starts")
+        wait_until(lambda: len(left(folder)) >= programs or run.status is not None, 60, f"{programs} programs run")
+        run.send(signal.SIGINT)
+        run.send(signal.SIGINT)
+        run.wait()
+    finally:
+        if run.status is None:
+            run.send(signal.SIGKILL)
+            run.wait()
+
+    assert "Traceback" not in run.said()
+    assert left(folder) == []
+
+
+def left(folder: Path) -> list[str]:
+    """The commands of processes that work in the folder, but for `make run` itself."""
+    commands = (_command(process) for process in Path("/proc").glob("[0-9]*"))
+    return [command for command in commands if str(folder) in command and "scripts/run.py" not in command]
 
 
 def _command(process: Path) -> str:
