@@ -104,6 +104,44 @@ def test_what_a_benchmark_imports_from_the_product_is_there(path: Path) -> None:
     assert absent == []
 
 
+BOUNDARIES = {  # one part fails, the others go on
+    "agent/nodetriage/agent/workers/forkserver.py": "a worker",
+    "agent/nodetriage/agent/workers/handle.py": "the loop that serves those who wait for a worker",
+    "agent/nodetriage/agent/workers/run.py": "a check in its worker",
+    "checks/nodetriage/checks/registry.py": "a third party's module",
+    "controller/nodetriage/controller/engine/executor.py": "the executor's loop",
+    "controller/nodetriage/controller/engine/guarded_step.py": "the reconciler's loop",
+    "controller/nodetriage/controller/rpc/ingest.py": "an RPC handler",
+    "controller/nodetriage/controller/store/store.py": "the store's writer",
+}
+THREADS = {
+    "agent/nodetriage/agent/delivery/writer.py": "writes the spool: the disk may freeze",
+    "agent/nodetriage/agent/cli/capture.py": "says what a command does that hangs",
+    "controller/nodetriage/controller/store/store.py": "writes the database",
+    "service/nodetriage/service/log.py": "writes the log: the journal may freeze",
+}
+
+
+def catches_all(node: ast.AST) -> bool:
+    """Whether it is a broad `except` that does not raise again."""
+    if not isinstance(node, ast.ExceptHandler):
+        return False
+    broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"))
+    return broad and not any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
+
+
+def test_everything_is_caught_only_at_the_boundaries_that_are_listed() -> None:
+    found = {name for name, text in product_code() if any(map(catches_all, ast.walk(ast.parse(text))))}
+
+    assert found == set(BOUNDARIES)
+
+
+def test_threads_are_used_only_where_they_are_listed() -> None:
+    found = {name for name, text in product_code() if re.search(r"^\s*(import|from) threading\b", text, re.MULTILINE)}
+
+    assert found == set(THREADS)
+
+
 def test_no_root_claims_the_namespace_for_itself() -> None:
     strays = [p for root in ROOTS for p in (ROOT / root).glob("__init__.py")]
     strays += [p for root in ROOTS for p in (ROOT / root / "nodetriage").glob("__init__.py")]
