@@ -1,13 +1,12 @@
 /* Asks the node's agent whether a job may start (prolog), what is left of it (epilog), or how the node is (health).
  *
- *     nodetriage-hook [-d RUN_DIR] [-c] prolog|epilog|health
+ *     nodetriage-hook [-d RUN_DIR] prolog|epilog|health
  *
- * Prints the agent's one line and exits 0 or 1. Where there is no answer in time it does what RUN_DIR/hooks says, which
- * the agent writes from its settings ([hooks] in agent.toml); before the agent's first start after a boot: open, or
- * closed with -c. That is logged (syslog, authority of the node's administrator) and noted in RUN_DIR/unanswered, which
- * the agent reports when it is back. Nothing here waits for the agent longer than the deadline, and for anything else
- * a quarter of a second more. Nothing is taken from a user: slurmd's own environment, cut and escaped, is all that is
- * passed on.
+ * Prints the agent's one line and exits 0 or 1. Without an answer before the deadline, which the agent writes into
+ * RUN_DIR/hooks ([hooks] in agent.toml), it exits 0: only a critical fault refuses a job. It logs that (syslog, facility
+ * daemon) and notes it in RUN_DIR/unanswered, which the agent reports when it is back. The hook waits for the agent no
+ * longer than the deadline, and for anything else a quarter of a second more. It takes nothing from a user: slurmd's
+ * own environment, cut and escaped, is all that it passes on.
  *
  * Build: cc -O2 -Wall -Wextra -o nodetriage-hook nodetriage-hook.c      Why C: docs/decisions/0060-the-hook-is-in-c.md
  */
@@ -36,7 +35,6 @@ static const char *const FACTS[] = {
     "SLURM_JOB_EXIT_CODE",
 };
 
-static volatile sig_atomic_t closed; /* what "no answer" means: 0 lets the job start, 1 refuses it */
 static const char *run_dir = "/run/nodetriage";
 
 struct text { char data[8192]; size_t used; };
@@ -72,8 +70,8 @@ static long now_ms(void)
     return now.tv_sec * 1000L + now.tv_nsec / 1000000L;
 }
 
-/* What the agent wrote about us, KEY=NUMBER a line; returns the deadline. */
-static long settings(void)
+/* What the agent wrote for its hooks: a line deadline_ms=NUMBER. */
+static long deadline(void)
 {
     char path[256], line[64];
     long number, deadline_ms = 1000;
@@ -82,8 +80,6 @@ static long settings(void)
     while (file && fgets(line, sizeof line, file)) {
         if (sscanf(line, "deadline_ms=%ld", &number) == 1 && number >= 10 && number <= 60000)
             deadline_ms = number;
-        if (sscanf(line, "closed=%ld", &number) == 1)
-            closed = number != 0;
     }
     if (file)
         fclose(file);
@@ -93,7 +89,7 @@ static long settings(void)
 static void too_late(int number)
 {
     (void)number;
-    _exit(closed);
+    _exit(0);
 }
 
 /* A signal at `ms` from now, whatever call we are in by then: the deadline holds even where a file system does not. */
@@ -167,22 +163,20 @@ static void note(const struct text *line, long until_ms)
 int main(int argc, char **argv)
 {
     struct text request = {.used = 0}, answer = {.used = 0}, unanswered = {.used = 0};
-    int option;
-    while ((option = getopt(argc, argv, "+cd:")) != -1) {
-        if (option == 'c')
-            closed = 1;
-        else if (option == 'd')
+    int option, wrong = 0;
+    while ((option = getopt(argc, argv, "+d:")) != -1) {
+        if (option == 'd')
             run_dir = optarg;
         else
-            optind = argc + 1;
+            wrong = 1;
     }
-    const char *hook = argc == optind + 1 ? argv[optind] : "";
+    const char *hook = !wrong && argc == optind + 1 ? argv[optind] : "";
     if (strcmp(hook, "prolog") && strcmp(hook, "epilog") && strcmp(hook, "health")) {
-        fprintf(stderr, "usage: nodetriage-hook [-d RUN_DIR] [-c] prolog|epilog|health\n");
-        return closed; /* a mistyped line in a prolog says nothing of the node, and must not drain it */
+        fprintf(stderr, "usage: nodetriage-hook [-d RUN_DIR] prolog|epilog|health\n");
+        return 0; /* a mistyped line in a prolog says nothing of the node, and must not drain it */
     }
-    no_later_than(1000 + GRACE_MS); /* until the settings are read */
-    long deadline_ms = settings();
+    no_later_than(1000 + GRACE_MS); /* until the deadline is read */
+    long deadline_ms = deadline();
     no_later_than(deadline_ms + STALLED_MS); /* ask() keeps the deadline by itself */
 
     add(&request, "{\"ask\": \"%s\"", hook);
@@ -205,13 +199,12 @@ int main(int argc, char **argv)
     if (failed == EAGAIN || failed == ETIMEDOUT)
         why = "no answer in time";
     openlog("nodetriage-hook", LOG_PID, LOG_DAEMON);
-    syslog(LOG_WARNING, "%s of job %s: %s: %s", hook, job ? job : "-", why, closed ? "refused" : "let through");
-    add(&unanswered, "{\"hook\": \"%s\", \"at\": %ld, \"refused\": %s", hook, (long)time(NULL),
-        closed ? "true" : "false");
+    syslog(LOG_WARNING, "%s of job %s: %s: let in", hook, job ? job : "-", why);
+    add(&unanswered, "{\"hook\": \"%s\", \"at\": %ld", hook, (long)time(NULL));
     add_fact(&unanswered, "why", why);
     add_fact(&unanswered, "job", job ? job : "");
     add(&unanswered, "}\n");
     note(&unanswered, until_ms + LOCK_MS);
     printf("nodetriage: the health of this node is not known (agent: %s)\n", why);
-    return closed;
+    return 0;
 }

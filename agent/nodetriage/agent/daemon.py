@@ -20,6 +20,7 @@ from nodetriage.agent.core import self_check
 from nodetriage.agent.core.record_queue import RecordQueue
 from nodetriage.agent.core.verdict import Change, Kind
 from nodetriage.agent.delivery import event
+from nodetriage.agent.delivery.hook_word import authority_from
 from nodetriage.agent.delivery.identity import Identify, identify_by
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.delivery.stream import Node, Stream
@@ -96,6 +97,7 @@ class Daemon:
             heartbeat=self._heartbeat,
             heartbeat_s=agent.heartbeat_s,
             command=self._command,
+            hook_word=lambda word, by: self._hooks.take_word(authority_from(word, by, self._boot_id, boottime_s())),
             identify=identify,
             timer=self._timer,
         )
@@ -114,8 +116,8 @@ class Daemon:
         self._resume(kept)
         self._record([Change(Kind.AGENT_STARTED, "", evidence={"version": self.node.version})], {})
         self._scheduler.drop_disabled()
-        run_dir = self._settings.agent.run_dir
-        self._hooks = hooks.Hooks(self._settings.hooks, self._scheduler, self._record, boottime_s, run_dir, kept.jobs())
+        own, run_dir, alone = self._settings.hooks, self._settings.agent.run_dir, not self._stream.addresses
+        self._hooks = hooks.Hooks(own, self._scheduler, self._record, boottime_s, run_dir, kept.hooks(), alone=alone)
         try:
             await self._control_socket.start()
         except OSError as error:
@@ -255,6 +257,7 @@ class Daemon:
         source = self._kernel_log
         return {
             **heartbeat.status(self._scheduler, self._workers, boottime_s()),
+            "hooks": self._hooks.status(),
             "node": self.node.name,
             "boot_id": self._boot_id,
             "version": self.node.version,

@@ -11,7 +11,8 @@ from nodetriage.agent.core.record_queue import Position, RecordQueue
 from nodetriage.agent.core.verdict import Verdict
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.settings.config import AgentSettings, KernelLogSettings
-from nodetriage.agent.slurm.hooks import Jobs
+from nodetriage.agent.slurm.hook_authority import Authority, Refusals
+from nodetriage.agent.slurm.hooks import HookMemory, Jobs
 
 
 class Kept:
@@ -30,9 +31,10 @@ class Kept:
             return {}
         return self._spool.kept_under("memory:")
 
-    def jobs(self) -> Jobs | None:
-        found: Jobs | None = self._value("jobs", Jobs)
-        return found
+    def hooks(self) -> HookMemory:
+        return HookMemory(
+            self._value("jobs", Jobs), self._value("hook_refusals", Refusals), self._value("hook_authority", Authority)
+        )
 
     def record_queue(self, settings: AgentSettings) -> RecordQueue | None:
         """None where the agent looks at a recorded machine: that has no log to follow, unless the settings name one."""

@@ -26,11 +26,11 @@ def test_right_settings_are_told_with_their_files(file: Path, capsys: pytest.Cap
 
 
 def test_a_wrong_setting_is_one_line_and_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text("[hooks]\nwhen_unknown = 'shut'\n")
+    file.write_text("[hooks]\nmode = 'shut'\n")
 
     assert main(["config", "check", "--config", str(file)]) == 78
     assert capsys.readouterr().err == (
-        f"nodetriage: {file}: hooks.when_unknown: expected one of 'open', 'closed', got 'shut'\n"
+        f"nodetriage: {file}: hooks.mode: expected one of 'observe', 'enforce', got 'shut'\n"
     )
 
 

@@ -2,28 +2,41 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from nodetriage.agent.core.verdict import Change, CheckVerdict, OpenFinding, Verdict
 from nodetriage.agent.settings.config import HookSettings
-from nodetriage.agent.slurm.hooks import Hooks, Jobs, Known, facts, known, line
+from nodetriage.agent.slurm.hook_authority import Authority, NamedFinding, Refusals
+from nodetriage.agent.slurm.hooks import HookMemory, Hooks, Jobs
+from nodetriage.agent.slurm.known import Known, facts, known, line
 from nodetriage.checks.model import Check, Host, Outcome, Severity
 
 NOW_S = 1000.0
-OPEN = HookSettings()
+ENFORCE = HookSettings(mode="enforce")
+OBSERVE = HookSettings()
+NOTHING = HookMemory()
 OFF_BUS = OpenFinding("0000:3a:00.0", "gpu_off_bus", Severity.CRITICAL, {"xid": 79}, NOW_S - 5, NOW_S - 5, NOW_S - 5)
 
 
-def check(name: str = "gpu_xid", every_s: float = 60.0, in_prolog: bool = False) -> Check[Any, Any]:
+def check(
+    name: str = "gpu_xid", every_s: float = 60.0, in_prolog: bool = False, worker: str = "gpu"
+) -> Check[Any, Any]:
     def read(host: Host) -> None:
         raise NotImplementedError
 
     return Check(
-        name=name, read=read, judge=lambda *_: (), policy=None, faults=(), every_s=every_s, in_prolog=in_prolog
+        name=name,
+        read=read,
+        judge=lambda *_: (),
+        policy=None,
+        faults=(),
+        every_s=every_s,
+        in_prolog=in_prolog,
+        worker=worker,
     )
 
 
@@ -33,13 +46,8 @@ def seen(
     return CheckVerdict(outcome, why, NOW_S - age_s, open=held)
 
 
-def look(
-    verdicts: Mapping[str, CheckVerdict],
-    settings: HookSettings = OPEN,
-    late: Iterable[str] = (),
-    fail_at: Severity = Severity.CRITICAL,
-) -> Known:
-    return known({"gpu_xid": check()}, verdicts, late, NOW_S, settings, fail_at)
+def look(verdicts: Mapping[str, CheckVerdict], settings: HookSettings = ENFORCE, late: Iterable[str] = ()) -> Known:
+    return known({"gpu_xid": check()}, verdicts, late, NOW_S, settings)
 
 
 def test_a_node_that_was_looked_at_in_time_and_holds_nothing_is_ok() -> None:
@@ -54,22 +62,27 @@ def test_a_grave_fault_is_named_with_its_part_its_severity_and_what_it_is() -> N
     )
 
 
-def test_a_fault_less_grave_than_asked_for_refuses_nothing() -> None:
-    low = OpenFinding("p", "ib_link_down", Severity.MAJOR, {}, 0, NOW_S, 0)
+def test_only_a_critical_finding_is_grave() -> None:
+    major = OpenFinding("p", "gpu_off_bus", Severity.MAJOR, {}, 0, NOW_S, 0)
 
-    assert not look({"gpu_xid": seen(held=(low,))}).grave
-    assert look({"gpu_xid": seen(held=(low,))}, fail_at=Severity.MAJOR).grave
+    assert not look({"gpu_xid": seen(held=(major,))}).grave
+    assert look({"gpu_xid": seen(held=(OFF_BUS,))}).grave
 
 
 def test_a_fault_that_is_never_to_refuse_does_not() -> None:
     assert not look({"gpu_xid": seen(held=(OFF_BUS,))}, HookSettings(never_refuse=("gpu_*",))).grave
 
 
-def test_a_fault_that_nobody_trusts_yet_refuses_no_job_until_the_site_lists_it() -> None:
-    new = replace(OFF_BUS, fault="site_license")
+def test_what_a_check_found_that_is_switched_off_by_now_is_not_known() -> None:
+    assert look({"gpu_xid": seen(held=(OFF_BUS,)), "old": seen(held=(OFF_BUS,))}).grave[1:] == ()
+    assert not known({"other": check("other")}, {"gpu_xid": seen(held=(OFF_BUS,))}, (), NOW_S, ENFORCE).grave
 
-    assert not look({"gpu_xid": seen(held=(new,))}).grave
-    assert look({"gpu_xid": seen(held=(new,))}, HookSettings(trusted=("site_license",))).grave
+
+def test_an_event_that_stays_true_is_as_old_as_its_checks_last_run_and_a_condition_as_its_last_sight() -> None:
+    event = OpenFinding("p", "gpu_off_bus", Severity.CRITICAL, {}, 0, 100, 0)
+    condition = OpenFinding("p", "gpu_missing", Severity.CRITICAL, {}, 0, 100, 0)
+
+    assert [g.age_s for g in look({"gpu_xid": seen(held=(event, condition), age_s=2)}).grave] == [2, 900]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +139,22 @@ class FakeRounds:
 
 
 class Desk:
-    """A Hooks with what it records."""
+    """A Hooks with what it records; without a controller, unless the test says so."""
 
-    def __init__(self, scheduler: FakeRounds, run_dir: Path, settings: HookSettings = OPEN, jobs: Jobs | None = None):
+    def __init__(
+        self,
+        scheduler: FakeRounds,
+        run_dir: Path,
+        settings: HookSettings = ENFORCE,
+        memory: HookMemory = NOTHING,
+        *,
+        alone: bool = True,
+    ):
         self.changes: list[Change] = []
         self.kept: dict[str, bytes] = {}
         self.scheduler = scheduler
         self.now_s = NOW_S
-        self.hooks = Hooks(settings, scheduler, self._record, lambda: self.now_s, run_dir, jobs)  # type: ignore[arg-type]
+        self.hooks = Hooks(settings, scheduler, self._record, lambda: self.now_s, run_dir, memory, alone=alone)  # type: ignore[arg-type]
 
     def _record(self, changes: Iterable[Change], keep: Mapping[str, bytes]) -> None:
         self.changes += changes
@@ -141,6 +162,14 @@ class Desk:
 
     def ask(self, verb: str, job: str = "7", **said: str) -> str:
         return asyncio.run(self.hooks.answer(verb, {"SLURM_JOB_ID": job, **said}))
+
+    def memory(self) -> HookMemory:
+        """What another run of the agent starts with."""
+        kinds = {"jobs": Jobs, "hook_refusals": Refusals, "hook_authority": Authority}
+        jobs, refusals, word = (
+            msgspec.json.decode(self.kept[key], type=kind) if key in self.kept else None for key, kind in kinds.items()
+        )
+        return HookMemory(jobs, refusals, word)
 
 
 def test_a_prolog_runs_the_cheap_checks_anew_and_takes_the_others_as_they_are(tmp_path: Path) -> None:
@@ -182,35 +211,83 @@ def test_jobs_that_start_together_share_one_look(tmp_path: Path) -> None:
     assert desk.scheduler.ran == ["cheap"]
 
 
-@pytest.mark.parametrize(("when_unknown", "code"), [("open", "0"), ("closed", "1")])
-def test_a_check_that_does_not_answer_in_time_is_decided_by_the_setting(
-    tmp_path: Path, when_unknown: Any, code: str
-) -> None:
-    settings = HookSettings(deadline_s=0.05, when_unknown=when_unknown)
+def test_a_check_that_does_not_answer_in_time_refuses_no_job_and_that_is_told(tmp_path: Path) -> None:
+    settings = HookSettings(mode="enforce", deadline_s=0.05)
     desk = Desk(FakeRounds({"cheap": seen(age_s=9)}, check("cheap", in_prolog=True)), tmp_path, settings)
 
-    assert desk.ask("prolog") == f"{code} nodetriage: not known: cheap: no answer in time"
+    assert desk.ask("prolog") == "0 nodetriage: not known: cheap: no answer in time"
     (change,) = desk.changes
     assert change.outcome is Outcome.HUNG
     assert change.evidence["job_id"] == "7"
-    assert change.evidence["refused"] is (code == "1")
+    assert change.evidence["refused"] is False
 
 
-def test_a_refused_job_is_told_with_its_fault(tmp_path: Path) -> None:
+def test_a_refused_job_is_told_with_its_fault_and_its_owner_learns_what_becomes_of_it(tmp_path: Path) -> None:
     desk = Desk(FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check()), tmp_path)
 
-    assert desk.ask("prolog", SLURM_JOB_GPUS="0,1").startswith("1 nodetriage: gpu_off_bus 0000:3a:00.0 (critical")
+    answer = desk.ask("prolog", SLURM_JOB_GPUS="0,1")
+
+    assert answer == (
+        "1 nodetriage: gpu_off_bus 0000:3a:00.0 (critical, gpu_xid): a GPU has fallen off the PCIe bus; "
+        "this job did not start here, and Slurm puts it back into the queue"
+    )
     (change,) = desk.changes
-    assert (change.check, change.severity, change.evidence["refused"]) == ("prolog", Severity.WARNING, True)
+    assert (change.check, change.fault, change.component) == ("prolog", "gpu_off_bus", "0000:3a:00.0")
+    assert (change.severity, change.evidence["refused"]) == (Severity.WARNING, True)
     assert change.evidence["job_gpus"] == "0,1"
 
 
-def test_an_observing_agent_refuses_nothing_and_says_what_it_would_have(tmp_path: Path) -> None:
-    scheduler = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
-    desk = Desk(scheduler, tmp_path, HookSettings(mode="observe"))
+def test_an_observing_agent_refuses_nothing_and_tells_of_each_job_that_it_would_have_refused(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check()), tmp_path, OBSERVE)
 
-    assert desk.ask("prolog").startswith("0 nodetriage: gpu_off_bus")
-    assert desk.changes[0].evidence["refused"] is False
+    assert [desk.ask("prolog", job)[0] for job in ("7", "8")] == ["0", "0"]
+    assert [(c.fault, c.evidence["job_id"], c.evidence["would_refuse"]) for c in desk.changes] == [
+        ("gpu_off_bus", "7", True),
+        ("gpu_off_bus", "8", True),
+    ]
+
+
+def test_a_fault_refuses_jobs_once_in_a_boot_and_those_that_start_together_with_the_first(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen(held=(OFF_BUS,), age_s=0)}, check()), tmp_path)
+
+    assert desk.ask("prolog", "1").startswith("1 ")
+    desk.now_s += 5
+    assert desk.ask("prolog", "2").startswith("1 ")
+    desk.now_s += 6
+    assert "a job was refused for it in this boot already" in desk.ask("prolog", "3")
+    again = Desk(desk.scheduler, tmp_path, memory=desk.memory())
+    again.now_s = desk.now_s
+    assert again.ask("prolog", "4").startswith("0 ")
+    desk.scheduler.verdict = Verdict("another boot", desk.scheduler.verdict.checks)
+    booted = Desk(desk.scheduler, tmp_path, memory=desk.memory())
+    assert booted.ask("prolog", "5").startswith("1 ")
+
+
+def test_where_a_controller_is_set_its_word_decides_and_survives_a_restart(tmp_path: Path) -> None:
+    scheduler = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
+    desk = Desk(scheduler, tmp_path, ENFORCE, alone=False)
+    assert desk.ask("prolog").startswith("0 ")
+    granted = (NamedFinding("0000:3a:00.0", "gpu_off_bus", "261201-1"),)
+    desk.hooks.take_word(Authority(1, "enforce", 300, "ctl:1, tls", "boot", NOW_S, 0, granted=granted))
+
+    after = Desk(scheduler, tmp_path, OBSERVE, desk.memory(), alone=False)
+
+    assert after.ask("prolog").startswith("1 ")
+    assert after.changes[0].evidence["incident"] == "261201-1"
+    assert after.hooks.status() == {
+        "mode": "enforce", "rests_on": "controller", "fresh": True, "brought_by": "ctl:1, tls", "said_unix_s": 0
+    }  # fmt: skip
+
+
+def test_the_reason_why_a_job_is_let_in_is_told_once_in_five_minutes(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check()), tmp_path, ENFORCE, alone=False)
+    desk.hooks.take_word(Authority(1, "enforce", 300, "ctl", "boot", NOW_S, 0))
+
+    for job in ("1", "2", "3"):
+        assert desk.ask("prolog", job).startswith("0 ")
+
+    (change,) = desk.changes
+    assert change.evidence["let_in_because"] == "the controller has granted no refusal for it"
 
 
 def test_the_same_reason_not_to_know_is_told_once_in_five_minutes(tmp_path: Path) -> None:
@@ -234,7 +311,7 @@ def test_an_epilog_ties_the_faults_of_its_time_to_the_job(tmp_path: Path) -> Non
 
     assert desk.ask("epilog").startswith("1 nodetriage: gpu_off_bus")
 
-    tied = [c for c in desk.changes if c.check == "epilog" and c.fault]
+    tied = [c for c in desk.changes if "seen_by" in c.evidence]
     assert [(c.fault, c.component, c.evidence["job_id"], c.evidence["raised_in_job"]) for c in tied] == [
         ("gpu_off_bus", "0000:3a:00.0", "7", True)
     ]
@@ -242,20 +319,20 @@ def test_an_epilog_ties_the_faults_of_its_time_to_the_job(tmp_path: Path) -> Non
 
 def test_when_a_job_began_outlives_the_agent(tmp_path: Path) -> None:
     scheduler = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
-    desk = Desk(scheduler, tmp_path, jobs=Jobs("boot", {"7": NOW_S - 60}))
+    desk = Desk(scheduler, tmp_path, memory=HookMemory(Jobs("boot", {"7": NOW_S - 60})))
 
     desk.ask("epilog")
 
-    assert [c.evidence["job_id"] for c in desk.changes if c.fault] == ["7"]
+    assert [c.evidence["job_id"] for c in desk.changes if "seen_by" in c.evidence] == ["7"]
 
 
 def test_a_job_of_an_earlier_boot_ties_nothing(tmp_path: Path) -> None:
     scheduler = FakeRounds({"gpu_xid": seen(held=(OFF_BUS,))}, check())
-    desk = Desk(scheduler, tmp_path, jobs=Jobs("another", {"7": 0.0}))
+    desk = Desk(scheduler, tmp_path, memory=HookMemory(Jobs("another", {"7": 0.0})))
 
     desk.ask("epilog")
 
-    assert not [c for c in desk.changes if c.fault]
+    assert not [c for c in desk.changes if "seen_by" in c.evidence]
 
 
 def test_the_epilog_runs_its_own_checks_too(tmp_path: Path) -> None:
@@ -277,7 +354,7 @@ def test_a_health_check_answers_at_once_from_what_is_known(tmp_path: Path) -> No
 def test_hooks_that_got_no_answer_are_reported_when_the_agent_is_back(tmp_path: Path) -> None:
     desk = Desk(FakeRounds({"gpu_xid": seen()}, check()), tmp_path)
     (tmp_path / "unanswered").write_text(
-        '{"hook": "prolog", "at": 1796016456, "refused": true, "why": "no answer in time", "job": "77"}\n{"hook": "pro'
+        '{"hook": "prolog", "at": 1796016456, "why": "no answer in time", "job": "77"}\n{"hook": "pro'
     )
 
     desk.ask("health")
@@ -285,15 +362,27 @@ def test_hooks_that_got_no_answer_are_reported_when_the_agent_is_back(tmp_path: 
     told, lost = desk.changes
     assert (told.check, told.severity) == ("hook_unanswered", Severity.WARNING)
     assert told.evidence == {
-        "hook": "prolog", "why": "no answer in time", "at_unix_s": 1796016456, "refused": True, "job_id": "77"
+        "hook": "prolog", "why": "no answer in time", "at_unix_s": 1796016456, "job_id": "77"
     }  # fmt: skip
     assert lost.evidence["why"] == "more hooks had no answer than could be noted"
     assert not (tmp_path / "unanswered").exists()
 
 
-def test_the_hooks_know_the_settings_while_nobody_answers(tmp_path: Path) -> None:
-    Desk(FakeRounds({}, check()), tmp_path / "run", HookSettings(deadline_s=0.25, when_unknown="closed"))
+def test_the_hooks_know_their_deadline_while_nobody_answers(tmp_path: Path) -> None:
+    Desk(FakeRounds({}, check()), tmp_path / "run", HookSettings(deadline_s=0.25))
 
     written = tmp_path / "run/hooks"
-    assert written.read_text() == "deadline_ms=250\nclosed=1\n"
+    assert written.read_text() == "deadline_ms=250\n"
     assert written.stat().st_mode & 0o777 == 0o600
+
+
+def test_each_hook_runs_the_checks_of_its_list(tmp_path: Path) -> None:
+    checks = (check("cheap", in_prolog=True), check("slow"), check("mine", worker="site"))
+    settings = HookSettings(prolog_checks=("slow",), epilog_checks=("commands",))
+    desk = Desk(FakeRounds({}, *checks), tmp_path, settings)
+    desk.scheduler.answers.set()
+
+    desk.ask("prolog")
+    desk.ask("epilog")
+
+    assert desk.scheduler.ran == ["slow", "mine"]

@@ -6,6 +6,7 @@ try again; http2.py has the bytes.
 
 import asyncio
 import contextlib
+import hashlib
 import random
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -71,8 +72,9 @@ async def anonymous(_: str) -> Identity:
 class Connection:
     """Both directions of one Connect call. One task may read while another writes."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, peer: str = "") -> None:
         self._call = call
+        self.peer = peer  # the other end: its address, and how it showed that it is a controller
 
     async def write(self, message: pb.AgentMessage) -> bool:
         """Returns when the message is on its way, which flow control can delay; False if the call has ended: `read`
@@ -112,7 +114,7 @@ async def connect(address: str, identity: Identity) -> AsyncIterator[Connection]
         metadata = identity.metadata
         if identity.proof:
             metadata += await identity.proof.metadata(call.certificate)
-        connection = Connection(call)
+        connection = Connection(call, _peer(address, identity, call.certificate))
         try:
             call.begin(PATH, "localhost" if is_unix(address) else address, metadata)
             if identity.proof:
@@ -122,6 +124,13 @@ async def connect(address: str, identity: Identity) -> AsyncIterator[Connection]
         yield connection
     finally:
         await call.close()
+
+
+def _peer(address: str, identity: Identity, certificate: bytes) -> str:
+    if identity.tls is None:
+        return f"{address}, on this machine"
+    how = "munge" if identity.proof else f"tls as {identity.server_name or address.rpartition(':')[0]}"
+    return f"{address}, {how}, certificate sha256 {hashlib.sha256(certificate).hexdigest()}"
 
 
 async def _verify(connection: Connection, proof: Credentials, call: Call) -> None:

@@ -38,9 +38,8 @@ class Node:
 
 
 class Stream:
-    """`heartbeat` makes the present one, whole where a stream begins; `command` does what a controller asks.
-
-    Both belong to the daemon.
+    """`heartbeat` makes the present one, whole where a stream begins; `command` does what a controller asks;
+    `hook_word` takes its word to the Slurm hooks, and who said it. All belong to the daemon.
     """
 
     def __init__(
@@ -52,6 +51,7 @@ class Stream:
         heartbeat: Callable[[bool], pb.Heartbeat],
         heartbeat_s: float,
         command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
+        hook_word: Callable[[pb.HookAuthority, str], None] = lambda word, by: None,
         identify: Callable[[str], Awaitable[Identity]] = anonymous,
         back_off_s: tuple[float, float] = BACK_OFF_S,
         timer: AlignedTimer | None = None,
@@ -59,12 +59,13 @@ class Stream:
         self._timer = timer or AlignedTimer()
         self.state = "no controller is set" if not addresses else "not connected yet"
         self.connected = False
-        self._addresses = addresses
+        self.addresses = addresses
         self._node = node
         self._spool = spool
         self._heartbeat = heartbeat
         self._heartbeat_s = heartbeat_s
         self._command = command
+        self._hook_word = hook_word
         self._identify = identify
         self._back_off_s = back_off_s
         self._wake = asyncio.Event()
@@ -76,11 +77,11 @@ class Stream:
 
     async def run(self) -> None:
         """Connects, serves, and connects again, until cancelled."""
-        if not self._addresses:
+        if not self.addresses:
             await asyncio.Event().wait()  # the agent works alone
         failures = turn = 0
         while True:
-            address = self._addresses[turn % len(self._addresses)]
+            address = self.addresses[turn % len(self.addresses)]
             again_in_s: float | None = None
             try:
                 await self._serve(address)
@@ -139,6 +140,9 @@ class Stream:
                 self._wake.set()
             elif message.HasField("command"):
                 tasks.create_task(self._obey(session, message.command))
+            elif message.HasField("hooks") and message.hooks.version > session.hooks_version:
+                session.hooks_version = message.hooks.version
+                self._hook_word(message.hooks, session.line.peer)
 
     async def _obey(self, session: "_Session", command: pb.Command) -> None:
         session.results.append(await self._command(command))
@@ -169,6 +173,7 @@ class _Session:
     def __init__(self, spool: Spool, line: Connection) -> None:
         self.line = line
         self.results: deque[pb.CommandResult] = deque()
+        self.hooks_version = 0  # of the newest word to the hooks that this stream brought
         self._spool = spool
         backlog, self._live_seq = spool.backlog()
         self._backlog = deque(backlog)

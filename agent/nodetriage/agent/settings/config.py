@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from nodetriage.agent.settings import layers
 from nodetriage.agent.settings.layers import Layer
-from nodetriage.checks.model import Check, Severity
+from nodetriage.agent.slurm.site_commands import HookCommand, check_of
+from nodetriage.checks.model import Check
 from nodetriage.checks.model.settings import ConfigError, leaf_keys, merged, replace_from
 
 
@@ -100,26 +101,35 @@ class ProgramSettings:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
+CHEAP = "cheap"  # in a hook's list: every check that is marked as cheap enough
+COMMANDS = "commands"  # in a hook's list: every [[hooks.command]]
+
+
 @dataclass(frozen=True, slots=True)
 class HookSettings:
     """[hooks]"""
 
-    mode: Literal["observe", "enforce"] = "enforce"  # observe: no job is refused; what would have been is recorded
-    deadline_s: float = 1.0  # in which a hook has its answer
-    when_unknown: Literal["open", "closed"] = "open"  # agent away or slow, check hung, broken or stale: let in, or not
-    refuse_at: Severity = Severity.CRITICAL  # a fault this grave refuses the job
-    epilog_fails_at: Severity = Severity.CRITICAL  # a fault this grave fails the epilog, which drains the node
+    mode: Literal["observe", "enforce"] = (
+        "observe"  # where no controller is set; otherwise the controller's policy decides
+    )
+    deadline_s: float = 1.0  # in which a hook has its answer; a job never waits longer
+    fresh_s: float = 600.0  # a finding that was last seen longer ago refuses no job
     never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that refuse no job
     trusted: tuple[str, ...] = ()  # faults that may refuse though faults.toml does not know or does not trust them
     stale_after: float = 2.0  # periods (every_s) of a check after which its last result no longer counts
     reuse_s: float = 1.0  # a result this young is live enough: jobs that start together share one look
-    epilog_checks: tuple[str, ...] = ("gpu_processes",)  # run anew in the epilog too, where enabled
+    prolog_checks: tuple[str, ...] = (CHEAP, COMMANDS)  # run anew before each job: names of checks, cheap, commands
+    epilog_checks: tuple[str, ...] = (CHEAP, "gpu_processes")  # run anew after each job: the same
+    command: tuple[HookCommand, ...] = ()  # the site's own
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.deadline_s <= 60:
             raise ValueError(f"deadline_s: expected 0.05 to 60, got {self.deadline_s:g}")
-        if self.stale_after < 1:
-            raise ValueError(f"stale_after: expected at least 1, got {self.stale_after:g}")
+        if self.stale_after < 1 or self.fresh_s < 1:
+            raise ValueError("expected stale_after and fresh_s of at least 1")
+        names = [command.name for command in self.command]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"command: {twice} is there twice; expected one command of a name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +216,27 @@ def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "") -> Agent
         if layer.applies(node):
             sections, settings = result
             sources |= dict.fromkeys(leaf_keys(layer.table), layer.where)
+    settings = _with_commands(sections.hooks, settings, sources)
     parts = {f.name: getattr(sections, f.name) for f in dataclasses.fields(sections)}
     return AgentSettings(**parts, checks=MappingProxyType(settings), files=files, sources=MappingProxyType(sources))
+
+
+def _with_commands(
+    hooks: HookSettings, settings: Mapping[str, CheckSettings], sources: Mapping[str, str]
+) -> dict[str, CheckSettings]:
+    """The checks and the site's commands. Raises ConfigError for a name that is taken, or that a hook's list lacks."""
+    for command in hooks.command:
+        if command.name in (*settings, CHEAP, COMMANDS):
+            where = sources.get("hooks.command", "hooks")
+            raise ConfigError(f"{where}: hooks.command.name: {command.name} is taken; choose another name")
+    settings = {**settings, **{c.name: CheckSettings(check_of(c)) for c in hooks.command}}
+    for key in ("prolog_checks", "epilog_checks"):
+        where = sources.get(f"hooks.{key}", "")  # the default names checks that another catalogue may lack
+        for name in getattr(hooks, key) if where else ():
+            if name not in (*settings, CHEAP, COMMANDS):
+                known = ", ".join((CHEAP, COMMANDS, *sorted(settings)))
+                raise ConfigError(f"{where}: hooks.{key}: unknown check {name!r}; expected one of {known}")
+    return settings
 
 
 def _applied(

@@ -15,11 +15,10 @@ LIMIT_BYTES = 64 << 10  # where the hooks stop writing
 
 
 class Note(msgspec.Struct, frozen=True):
-    """One hook that got no answer. `at` is unix seconds; `refused`: the job was."""
+    """One hook that got no answer, so that its job was let in. `at` is unix seconds."""
 
     hook: str
     at: int
-    refused: bool
     why: str = ""
     job: str = ""
 
@@ -65,13 +64,13 @@ def read(data: bytes) -> HookLog:
 _decoder = msgspec.json.Decoder(Note)
 
 
-def tell_hooks(folder: Path, deadline_s: float, closed: bool) -> None:
-    """What a hook does when nobody answers, for as long as the machine is up. Raises OSError."""
+def tell_hooks(folder: Path, deadline_s: float) -> None:
+    """How long a hook waits for the agent, for as long as the machine is up. Raises OSError."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     new = folder / "hooks.new"
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as out:
-        out.write(f"deadline_ms={deadline_s * 1000:.0f}\nclosed={int(closed)}\n")
+        out.write(f"deadline_ms={deadline_s * 1000:.0f}\n")
     new.replace(folder / "hooks")

@@ -1,14 +1,15 @@
 """What a Slurm hook asks: may this job start, what did it see, how is the node. Reads no device and calls no Slurm.
 
-The prolog runs the cheap checks (`in_prolog`) anew in the warm workers and takes the others as they were seen last. A
-check that hangs, is broken, or was seen too long ago makes the node unknown, never well: `when_unknown` decides then.
+The prolog has the checks of its list (`prolog_checks`) run anew in the warm workers and takes the others as they were
+seen last. A check that hangs, is broken, or was seen too long ago makes the node unknown, never well, and refuses no
+job. hook_authority.py decides for which findings one is refused.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,123 +17,47 @@ import msgspec
 import structlog
 
 from nodetriage.agent.check_scheduler import CheckScheduler, Record
-from nodetriage.agent.core.verdict import Change, CheckVerdict, Kind, OpenFinding
-from nodetriage.agent.settings.config import HookSettings
+from nodetriage.agent.core.verdict import Change, Kind
+from nodetriage.agent.settings.config import CHEAP, COMMANDS, HookSettings
 from nodetriage.agent.slurm import hook_log
+from nodetriage.agent.slurm.hook_authority import Authority, Refusals, Ruling, Standing, rule
 from nodetriage.agent.slurm.hook_log import HookLog, Note
-from nodetriage.checks.model import Check, Outcome, Scalar, Severity
-from nodetriage.checks.model.faults import faults, is_trusted
+from nodetriage.agent.slurm.known import LOOKED, Grave, Known, facts, known, line, plain
+from nodetriage.agent.slurm.site_commands import WORKER
+from nodetriage.checks.model import Outcome, Scalar, Severity
 
 VERBS = ("prolog", "epilog", "health")
 MOST_JOBS = 512  # remembered with their start, for the epilog
-SAME_EVERY_S = 300.0  # the same reason not to know the node is told once in this time, with how many jobs met it
-LINE_LIMIT = 400  # bytes of the answer: Slurm's log takes one line
+SAME_EVERY_S = 300.0  # the same reason to let jobs in is told once in this time, with how many jobs met it
 SHARE = 0.9  # of the deadline in which the checks have to answer
-
-_LOOKED = (Outcome.OK, Outcome.FINDINGS, Outcome.SKIPPED)
-_FACTS = {
-    "SLURM_JOB_ID": "job_id",
-    "SLURM_JOB_UID": "job_uid",
-    "SLURM_JOB_PARTITION": "partition",
-    "SLURM_JOB_GPUS": "job_gpus",
-    "SLURM_ARRAY_JOB_ID": "array_job_id",
-    "SLURM_ARRAY_TASK_ID": "array_task_id",
-    "SLURM_JOB_RESTART_COUNT": "restart_count",
-    "SLURM_JOB_EXIT_CODE": "exit_code",
+AFTERWARDS = {
+    "prolog": "this job did not start here, and Slurm puts it back into the queue",
+    "epilog": "this job has ended, and Slurm drains the node",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a node when a hook asks. `grave` are (check, finding), the gravest first; `unknown` by check."""
-
-    grave: tuple[tuple[str, OpenFinding], ...]
-    unknown: Mapping[str, str]
-
-
-def known(
-    checks: Mapping[str, Check[Any, Any]],
-    seen: Mapping[str, CheckVerdict],
-    late: Iterable[str],
-    now_s: float,
-    settings: HookSettings,
-    fail_at: Severity,
-) -> Known:
-    """Pure. `late` are the checks that were asked just now and have not answered; `now_s` is CLOCK_BOOTTIME."""
-    held = ((name, h) for name, verdict in seen.items() for h in verdict.open)
-    grave = [(name, h) for name, h in held if h.severity >= fail_at and not _ignored(h.fault, settings)]
-    grave.sort(key=lambda item: (-item[1].severity, item[1].raised_s))
-    late = frozenset(late)
-    whys = (
-        (name, _why_unknown(check, seen.get(name), name in late, now_s, settings)) for name, check in checks.items()
-    )
-    return Known(tuple(grave), {name: why for name, why in whys if why})
-
-
-def _ignored(fault: str, settings: HookSettings) -> bool:
-    """Whether the fault refuses no job: the site says so, or it is in shadow."""
-    if any(fnmatchcase(fault, pattern) for pattern in settings.never_refuse):
-        return True
-    return fault not in settings.trusted and not is_trusted(fault)
-
-
-def _why_unknown(
-    check: Check[Any, Any], seen: CheckVerdict | None, late: bool, now_s: float, settings: HookSettings
-) -> str:
-    if late:
-        return "no answer in time"
-    if seen is None:
-        return "it has not run yet"
-    if seen.outcome not in _LOOKED:
-        return f"{seen.outcome}: {seen.why}" if seen.why else str(seen.outcome)
-    age_s = now_s - seen.at_s
-    limit_s = check.every_s * settings.stale_after + check.timeout_s
-    return f"it last looked {age_s:.0f} s ago" if age_s > limit_s else ""
-
-
-def line(found: Known) -> str:
-    """One line for Slurm's log and for the person who reads it."""
-    if found.grave:
-        name, held = found.grave[0]
-        fault = faults().get(held.fault)
-        title = f": {fault.title}" if fault else ""
-        more = f"; and {len(found.grave) - 1} more" if len(found.grave) > 1 else ""
-        return f"nodetriage: {held.fault} {held.component} ({held.severity.name.lower()}, {name}){title}{more}"
-    if found.unknown:
-        (name, why), *rest = found.unknown.items()
-        return f"nodetriage: not known: {name}: {why}{f'; and {len(rest)} more' if rest else ''}"
-    return "nodetriage: ok"
-
-
-def plain(text: str) -> str:
-    """As one short line of printable ASCII."""
-    return "".join(c if " " <= c <= "~" else "?" for c in text)[:LINE_LIMIT]
-
-
-def facts(request: Mapping[str, Any]) -> dict[str, Scalar]:
-    """What slurmd said of the job, as evidence. Only strings, under names of ours."""
-    return {ours: plain(said) for key, ours in _FACTS.items() if isinstance(said := request.get(key), str) and said}
-
-
-def _evidence(note: Note) -> dict[str, Scalar]:
-    job = {"job_id": plain(note.job)} if note.job else {}
-    return {"hook": plain(note.hook), "why": plain(note.why), "at_unix_s": note.at, "refused": note.refused, **job}
-
-
-def _event(name: str, outcome: Outcome, evidence: Mapping[str, Scalar]) -> Change:
-    return Change(Kind.OUTCOME, name, outcome, severity=Severity.WARNING, evidence=evidence)
-
-
-@dataclass(frozen=True, slots=True)
 class Jobs:
-    """Kept over a restart of the agent: when each job's prolog began (CLOCK_BOOTTIME), by its id."""
+    """When each job's prolog began (CLOCK_BOOTTIME), by its id."""
 
     boot_id: str
     began_s: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class HookMemory:
+    """What an earlier run of the agent left, if anything; `jobs` and `refusals` count in their own boot only."""
+
+    jobs: Jobs | None = None
+    refusals: Refusals | None = None
+    word: Authority | None = None
+
+
+NOTHING = HookMemory()
+
+
 class Hooks:
-    """Owned by the event loop. `jobs` is what an earlier run kept, if anything."""
+    """Owned by the event loop. `alone`: no controller is set, and the local mode decides."""
 
     def __init__(
         self,
@@ -141,43 +66,82 @@ class Hooks:
         record: Record,
         clock: Callable[[], float],
         run_dir: Path,
-        jobs: Jobs | None = None,
+        memory: HookMemory = HookMemory(),
+        *,
+        alone: bool = True,
     ) -> None:
-        self._rounds = scheduler
+        self._scheduler = scheduler
         self._record = record
         self._clock = clock
         self._run_dir = run_dir
-        self._boot_id = scheduler.verdict.boot_id
-        self._jobs = dict(jobs.began_s) if jobs and jobs.boot_id == self._boot_id else {}
+        self._alone = alone
+        self._boot_id = boot_id = scheduler.verdict.boot_id
+        jobs, refusals = memory.jobs, memory.refusals
+        self._jobs = dict(jobs.began_s) if jobs and jobs.boot_id == boot_id else {}
+        self._refusals = refusals if refusals and refusals.boot_id == boot_id else Refusals(boot_id)
+        self._word = memory.word
         self._live: dict[str, asyncio.Task[Any]] = {}
-        self._told: dict[str, tuple[float, int]] = {}  # why a node was not known: when that was told, jobs since
+        self._told: dict[str, tuple[float, int]] = {}  # why jobs were let in: when that was told, jobs since
         self.use(settings)
 
     def use(self, settings: HookSettings) -> None:
-        """New settings. The hooks are told what to do while nobody answers; without that they let jobs start."""
+        """New settings. The hooks learn their deadline from a file; without it they wait for a second."""
         self._settings = settings
         try:
-            hook_log.tell_hooks(self._run_dir, settings.deadline_s, settings.when_unknown == "closed")
+            hook_log.tell_hooks(self._run_dir, settings.deadline_s)
         except OSError as error:
-            structlog.get_logger().error("hooks not told", path=str(self._run_dir), why=error.strerror)
+            structlog.get_logger().error("hooks do not know their deadline", path=str(self._run_dir), why=str(error))
+
+    def take_word(self, word: Authority) -> None:
+        """The controller's word, kept for when the controller cannot be reached."""
+        if self._word is None or (word.mode, word.granted) != (self._word.mode, self._word.granted):
+            granted = [f.fault for f in word.granted]
+            structlog.get_logger().info("hooks: new word", mode=word.mode, granted=granted, brought_by=word.brought_by)
+        self._word = word
+        self._record((), {"hook_authority": msgspec.json.encode(word)})
+
+    def status(self) -> dict[str, Any]:
+        """For the control socket: the mode in force, and on what it rests."""
+        standing, word = self._standing(), self._word
+        about = {"mode": standing.mode, "rests_on": "settings" if self._alone else "controller"}
+        if word is None or self._alone:
+            return about
+        return {**about, "fresh": standing.is_heard, "brought_by": word.brought_by, "said_unix_s": word.received_unix_s}
 
     async def answer(self, verb: str, request: Mapping[str, Any]) -> str:
         """`0 TEXT` or `1 TEXT`: the exit code of the hook and what it prints."""
         self.take_notes()
-        settings, job = self._settings, facts(request)
         if verb == "health":
-            found = self._known((), settings.refuse_at)
+            found = self._known(())
             return f"{int(bool(found.grave))} {plain(line(found))}"
-        fail_at = settings.refuse_at if verb == "prolog" else settings.epilog_fails_at
+        job = facts(request)
         if verb == "prolog":
             self._begin(str(job.get("job_id", "")))
-        found = self._known(await self._look(verb), fail_at)
+        found = self._known(await self._look(verb))
         if verb == "epilog":
             self._end(job, request)
-        bad = bool(found.grave) or (bool(found.unknown) and settings.when_unknown == "closed")
-        refused = bad and settings.mode == "enforce"
-        self._tell(verb, found, bad, refused, job)
-        return f"{int(refused)} {plain(line(found))}"
+        return self._decide(verb, found, job)
+
+    def _decide(self, verb: str, found: Known, job: Mapping[str, Scalar]) -> str:
+        standing = self._standing()
+        rulings = [(grave, rule(grave, standing)) for grave in found.grave]
+        if not rulings:
+            if found.unknown:
+                self._tell_seldom(f"{verb} {sorted(found.unknown)}", _event(verb, Outcome.HUNG, _unknown(found, job)))
+            return f"0 {plain(line(found))}"
+        grave, ruling = min(rulings, key=lambda r: (not r[1].refuse, not r[1].would))
+        event = _about(verb, grave, ruling, plain(line(found, grave)), job)
+        if ruling.refuse:
+            for other, ruled in rulings:
+                if ruled.refuse:
+                    self._refusals = self._refusals.with_one(other, self._clock())
+            self._record([event], {"hook_refusals": msgspec.json.encode(self._refusals)})
+        elif ruling.would:
+            self._record([event], {})
+        else:
+            self._tell_seldom(f"{verb} {grave.finding.key} {ruling.why.split(' ago')[0]}", event)
+        then = AFTERWARDS[verb] if ruling.refuse else f"no job is refused for it: {ruling.why}"
+        return f"{int(ruling.refuse)} {plain(f'{line(found, grave)}; {then}')}"
 
     def take_notes(self) -> None:
         """Reports the hooks that got no answer while the agent was away or slow."""
@@ -191,18 +155,19 @@ class Hooks:
         if evidences:
             self._record([_event("hook_unanswered", Outcome.HUNG, evidence) for evidence in evidences], {})
 
-    def _known(self, late: Iterable[str], fail_at: Severity) -> Known:
-        scheduler = self._rounds
-        return known(scheduler.checks, scheduler.verdict.checks, late, self._clock(), self._settings, fail_at)
+    def _standing(self) -> Standing:
+        return Standing(self._alone, self._word, self._refusals, self._settings, self._boot_id, self._clock())
+
+    def _known(self, late: Iterable[str]) -> Known:
+        scheduler = self._scheduler
+        return known(scheduler.checks, scheduler.verdict.checks, late, self._clock(), self._settings)
 
     async def _look(self, verb: str) -> list[str]:
-        """Runs the cheap checks, and those with lines of the kernel's log to judge; those that did not answer in time.
-
-        The runs go on by themselves.
+        """Runs the hook's list of checks, and those with lines of the kernel's log to judge; returns those that did
+        not answer in time. The runs go on by themselves.
         """
-        also = self._settings.epilog_checks if verb == "epilog" else ()
-        scheduler = self._rounds
-        names = [n for n, c in scheduler.checks.items() if (c.in_prolog or n in also) and not self._just_seen(n)]
+        scheduler = self._scheduler
+        names = [n for n in self._listed(verb) if not self._just_seen(n)]
         names += [n for n in scheduler.checks if n not in names and scheduler.is_behind(n)]
         for name in names:
             if name not in self._live:  # jobs that start together share a run
@@ -213,13 +178,22 @@ class Hooks:
         _done, late = await asyncio.wait(tasks, timeout=self._settings.deadline_s * SHARE)
         return [name for name in names if self._live.get(name) in late]
 
+    def _listed(self, verb: str) -> list[str]:
+        asked = self._settings.epilog_checks if verb == "epilog" else self._settings.prolog_checks
+        cheap, commands = CHEAP in asked, COMMANDS in asked
+        return [
+            name
+            for name, check in self._scheduler.checks.items()
+            if name in asked or (cheap and check.in_prolog) or (commands and check.worker == WORKER)
+        ]
+
     def _just_seen(self, name: str) -> bool:
-        seen = self._rounds.verdict.checks.get(name)
-        return seen is not None and seen.outcome in _LOOKED and self._clock() - seen.at_s < self._settings.reuse_s
+        seen = self._scheduler.verdict.checks.get(name)
+        return seen is not None and seen.outcome in LOOKED and self._clock() - seen.at_s < self._settings.reuse_s
 
     async def _run(self, name: str) -> None:
         try:
-            await self._rounds.run(name)
+            await self._scheduler.run(name)
         except KeyError:
             return  # a reload has just switched it off
         finally:
@@ -246,15 +220,15 @@ class Hooks:
                 Kind.OUTCOME,
                 "epilog",
                 Outcome.FINDINGS,
-                held.component,
-                held.fault,
-                held.severity,
-                {**held.evidence, **job, "seen_by": name, "raised_in_job": held.raised_s >= began_s},
-                held.occurrences,
+                finding.component,
+                finding.fault,
+                finding.severity,
+                {**finding.evidence, **job, "seen_by": name, "raised_in_job": finding.raised_s >= began_s},
+                finding.occurrences,
             )
-            for name, verdict in self._rounds.verdict.checks.items()
-            for held in verdict.open
-            if held.seen_s >= began_s
+            for name, verdict in self._scheduler.verdict.checks.items()
+            for finding in verdict.open
+            if finding.seen_s >= began_s
         ]
         self._record(changes, self._kept())
 
@@ -265,18 +239,37 @@ class Hooks:
             return None
         return self._clock() - max(0.0, time.time() - int(said))
 
-    def _tell(self, verb: str, found: Known, bad: bool, refused: bool, job: Mapping[str, Scalar]) -> None:
-        if not bad and not found.unknown:
+    def _tell_seldom(self, key: str, event: Change) -> None:
+        """The same reason to let jobs in, for many jobs."""
+        now_s = self._clock()
+        told_s, jobs = self._told.get(key, (float("-inf"), 0))
+        if now_s - told_s < SAME_EVERY_S:
+            self._told[key] = told_s, jobs + 1
             return
-        evidence: dict[str, Scalar] = {**job, "why": plain(line(found)), "refused": refused}
-        if not bad:
-            key = f"{verb} {sorted(found.unknown)}"
-            told_s, jobs = self._told.get(key, (float("-inf"), 0))
-            if self._clock() - told_s < SAME_EVERY_S:
-                self._told[key] = told_s, jobs + 1
-                return
-            self._told = {k: t for k, t in self._told.items() if self._clock() - t[0] < SAME_EVERY_S}
-            self._told[key] = self._clock(), 0
-            evidence["same_before"] = jobs
-        outcome = Outcome.FINDINGS if found.grave else Outcome.HUNG
-        self._record([_event(verb, outcome, evidence)], {})
+        self._told = {k: t for k, t in self._told.items() if now_s - t[0] < SAME_EVERY_S}
+        self._told[key] = now_s, 0
+        self._record([dataclasses.replace(event, evidence={**event.evidence, "same_before": jobs})], {})
+
+
+def _unknown(found: Known, job: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {**job, "why": plain(line(found)), "refused": False}
+
+
+def _about(verb: str, grave: Grave, ruling: Ruling, text: str, job: Mapping[str, Scalar]) -> Change:
+    """What the hook did, or would have done, about the finding: the controller and the dry-run report take it."""
+    evidence = {**job, "check": grave.check, "why": text, "refused": ruling.refuse, "would_refuse": ruling.would}
+    if ruling.incident:
+        evidence["incident"] = ruling.incident
+    if not ruling.refuse:
+        evidence["let_in_because"] = plain(ruling.why)
+    of = grave.finding
+    return Change(Kind.OUTCOME, verb, Outcome.FINDINGS, of.component, of.fault, Severity.WARNING, evidence)
+
+
+def _evidence(note: Note) -> dict[str, Scalar]:
+    job = {"job_id": plain(note.job)} if note.job else {}
+    return {"hook": plain(note.hook), "why": plain(note.why), "at_unix_s": note.at, **job}
+
+
+def _event(name: str, outcome: Outcome, evidence: Mapping[str, Scalar]) -> Change:
+    return Change(Kind.OUTCOME, name, outcome, severity=Severity.WARNING, evidence=evidence)

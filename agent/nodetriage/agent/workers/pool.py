@@ -17,7 +17,9 @@ from nodetriage.checks.model import Check
 def setup_from(settings: AgentSettings) -> Setup:
     """What the workers must know of the settings."""
     policies = {name: dict(one.overrides) for name, one in settings.checks.items()}
-    return Setup(str(settings.agent.root), policies, programs=settings.programs.by_name())
+    return Setup(
+        str(settings.agent.root), policies, programs=settings.programs.by_name(), commands=settings.hooks.command
+    )
 
 
 class WorkerPool:

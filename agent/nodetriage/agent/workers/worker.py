@@ -20,6 +20,7 @@ import msgspec
 from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC
+from nodetriage.agent.slurm.site_commands import HookCommand, check_of
 from nodetriage.agent.workers import memory
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest
@@ -45,6 +46,7 @@ class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
     policies: dict[str, dict[str, Any]]
     quarantined: tuple[str, ...] = ()
     programs: dict[str, tuple[str, ...]] = {}  # how this site calls them, by the name that checks use
+    commands: tuple[HookCommand, ...] = ()  # the site's own checks
 
 
 class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
@@ -144,7 +146,7 @@ class Session:
     """What a worker knows between requests: root and policies. The checks' memories travel with each request."""
 
     def __init__(self, checks: Mapping[str, Check[Any, Any]], doing: Doing) -> None:
-        self._checks = checks
+        self._shipped = self._checks = checks
         self._doing = doing
         self._root = "/"
         self._host = Host(self._root, announce=doing.say)
@@ -156,6 +158,8 @@ class Session:
             self._root, self._host = setup.root, Host(setup.root, announce=self._doing.say)
         self._host.quarantine(frozenset(setup.quarantined))
         self._host.call_programs(setup.programs)
+        commands = {command.name: check_of(command) for command in setup.commands}
+        self._checks = {**self._shipped, **commands}
         self._policies = {
             name: replace_from(type(self._checks[name].policy), self._checks[name].policy, table, "agent", name)
             for name, table in setup.policies.items()
