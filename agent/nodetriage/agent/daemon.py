@@ -20,7 +20,6 @@ from nodetriage.agent.core import self_check
 from nodetriage.agent.core.record_queue import RecordQueue
 from nodetriage.agent.core.verdict import Change, Kind
 from nodetriage.agent.delivery import event
-from nodetriage.agent.delivery.hook_word import authority_from
 from nodetriage.agent.delivery.identity import Identify, identify_by
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.delivery.stream import Node, Stream
@@ -31,6 +30,7 @@ from nodetriage.agent.settings import config
 from nodetriage.agent.settings.config import AgentSettings
 from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.slurm import hooks
+from nodetriage.agent.slurm.hook_word import authority_from
 from nodetriage.agent.traffic import Traffic
 from nodetriage.agent.waiting import node_timer
 from nodetriage.agent.watchers import KernelLogWatcher, Watchers

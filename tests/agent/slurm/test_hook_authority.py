@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.agent.core.verdict import OpenFinding
-from nodetriage.agent.delivery.hook_word import MOST, authority_from
 from nodetriage.agent.settings.config import HookSettings
 from nodetriage.agent.slurm.hook_authority import (
     Authority,
@@ -19,6 +18,7 @@ from nodetriage.agent.slurm.hook_authority import (
     is_own_hardware,
     rule,
 )
+from nodetriage.agent.slurm.hook_word import MOST, authority_from
 from nodetriage.agent.slurm.known import Grave
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from nodetriage.agent.settings import layers
 from nodetriage.agent.settings.layers import Layer
-from nodetriage.agent.slurm.site_commands import HookCommand, check_of
+from nodetriage.agent.site_commands import HookCommand, check_of
 from nodetriage.checks.model import Check
 from nodetriage.checks.model.settings import ConfigError, leaf_keys, merged, replace_from
 

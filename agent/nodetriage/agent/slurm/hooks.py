@@ -19,11 +19,11 @@ import structlog
 from nodetriage.agent.check_scheduler import CheckScheduler, Record
 from nodetriage.agent.core.verdict import Change, Kind
 from nodetriage.agent.settings.config import CHEAP, COMMANDS, HookSettings
+from nodetriage.agent.site_commands import WORKER
 from nodetriage.agent.slurm import hook_log
 from nodetriage.agent.slurm.hook_authority import Authority, Refusals, Ruling, Standing, rule
 from nodetriage.agent.slurm.hook_log import HookLog, Note
 from nodetriage.agent.slurm.known import LOOKED, Grave, Known, facts, known, line, plain
-from nodetriage.agent.slurm.site_commands import WORKER
 from nodetriage.checks.model import Outcome, Scalar, Severity
 
 VERBS = ("prolog", "epilog", "health")

@@ -20,7 +20,7 @@ import msgspec
 from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC
-from nodetriage.agent.slurm.site_commands import HookCommand, check_of
+from nodetriage.agent.site_commands import HookCommand, check_of
 from nodetriage.agent.workers import memory
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.settings.config import AgentSettings, load
-from nodetriage.agent.slurm.site_commands import WORKER, HookCommand, NoPolicy, check_of
+from nodetriage.agent.site_commands import WORKER, HookCommand, NoPolicy, check_of
 from nodetriage.agent.workers.pool import WorkerPool, setup_from
 from nodetriage.checks.model import Finding, Outcome, Program, Severity, Unavailable
 from nodetriage.checks.model.settings import ConfigError
