@@ -40,6 +40,9 @@ addresses = ["unix:{RUN}/controller.sock"]
 
 [kernel_log]
 accept_user_records = true  # for trials only: on a node, only what the kernel itself wrote is believed
+
+[checks.gpu_xid]
+any_device = true  # likewise: on a node, a line counts if the machine has the device
 """
 
 CONTROLLER_TOML = f"""\

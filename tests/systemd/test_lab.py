@@ -24,6 +24,8 @@ kind = "munge"
 boot_grace_s = 0
 [kernel_log]
 path = "{KERNEL_LOG}"
+[checks.gpu_xid]
+any_device = true
 """
 CONTROLLER_TOML = """\
 [controller]

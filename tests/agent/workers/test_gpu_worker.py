@@ -135,7 +135,7 @@ def folder(gpus: FakeGpus, tmp_path: Path) -> Path:
     (tmp_path / "kmsg").touch()
     (tmp_path / "agent.toml").write_text(
         f'[agent]\nnode = "n1"\nstate_dir = "{tmp_path}/state"\nrun_dir = "{tmp_path}/run"\n'
-        f'[kernel_log]\npath = "{tmp_path}/kmsg"\n{off}'
+        f'[kernel_log]\npath = "{tmp_path}/kmsg"\n[checks.gpu_xid]\nany_device = true\n{off}'
     )
     return tmp_path
 

@@ -1,6 +1,7 @@
 """From lines of the kernel log to findings."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,48 +10,135 @@ from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.gpu.gpu_xid import CHECK, Policy, clears, judge, next_state, read
-from nodetriage.checks.model import Finding, KernelRecord, Severity, Unavailable
+from nodetriage.checks.model import Confidence, Finding, KernelRecord, Severity, Unavailable
 from nodetriage.checks.model.settings import ConfigError, replace_from
-from nodetriage.checks.rules.xid_log import DAY_S, Entry
+from nodetriage.checks.readers.nvidia_log import parse
+from nodetriage.checks.readers.pci_presence import Presence
+from nodetriage.checks.rules.xid_log import DAY_S, Entry, Log, entry_of
 
 GPU, PEER = "0000:9d:00", "0000:c3:00"
 HOUR = 3600.0
 Lines = tuple[Entry, ...]
 
 
+def entry(at_s: float, text: str) -> Entry:
+    line = parse(text)
+    assert line, text
+    return entry_of(KernelRecord(1, round(at_s * 1e6), 4, text), line)
+
+
 def xid(code: int, rest: str = "", at_s: float = 100.0, pci: str = GPU) -> Entry:
-    return Entry(at_s, f"NVRM: Xid (PCI:{pci}): {code}, {rest}")
+    return entry(at_s, f"NVRM: Xid (PCI:{pci}): {code}, {rest}")
+
+
+def log(now: Lines) -> Log:
+    """The lines on a machine that has all devices that they name, which cannot be asked anything."""
+    return Log(now, Presence(tuple(sorted({e.line.component for e in now}))))
 
 
 def record(text: str, at_us: int = 100_000_000) -> KernelRecord:
     return KernelRecord(1, at_us, 4, text)
 
 
-def found(now: Lines, before: Lines | None = None) -> list[Finding]:
-    return list(judge(now, before, Policy()))
+def found(now: Lines, before: Log | None = None) -> list[Finding]:
+    return list(judge(log(now), before, Policy()))
 
 
 def faults(findings: list[Finding]) -> dict[tuple[str, str], Severity]:
     return {(f.component, f.fault): f.severity for f in findings}
 
 
-def history(*rounds: Lines) -> Lines | None:
+def history(*rounds: Lines) -> Log | None:
     """What the check remembers after those rounds."""
-    memory: Lines | None = None
+    memory: Log | None = None
     for now in rounds:
-        memory = next_state(memory, now)
+        memory = next_state(memory, log(now))
     return memory
 
 
+def machine(tmp_path: Path, *texts: str, device: str | None = f"{GPU}.0", width: str | None = None) -> Host:
+    """A machine with that one PCI device, which shows that width of its link, and these lines in its log."""
+    if device is not None:
+        folder = tmp_path / "sys/bus/pci/devices" / device
+        folder.mkdir(parents=True)
+        for name, text in (
+            ("vendor", "0x10de"),
+            ("device", "0x2330"),
+            ("class", "0x030200"),
+            ("current_link_width", width),
+        ):
+            if text is not None:
+                (folder / name).write_text(f"{text}\n")
+    return Host(tmp_path, records=tuple(record(text) for text in texts))
+
+
+OFF_BUS = f"NVRM: Xid (PCI:{GPU}): 79, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    ("width", "severity", "confidence"),
+    [
+        ("63", Severity.CRITICAL, Confidence.WITNESSED),
+        ("16", Severity.MAJOR, Confidence.LINE),
+        (None, Severity.CRITICAL, Confidence.DEVICE),
+        ("Unknown", Severity.CRITICAL, Confidence.DEVICE),
+    ],
+)
+def test_a_gpu_off_the_bus_ends_jobs_unless_the_gpu_itself_says_otherwise(
+    tmp_path: Path, width: str | None, severity: Severity, confidence: Confidence
+) -> None:
+    (finding,) = judge(read(machine(tmp_path, OFF_BUS, width=width)), None, Policy())
+
+    assert (finding.fault, finding.severity, finding.confidence) == ("gpu_off_bus", severity, confidence)
+
+
+def test_a_line_about_a_device_that_is_not_here_is_a_warning_that_says_so(tmp_path: Path) -> None:
+    (finding,) = judge(read(machine(tmp_path, OFF_BUS, OFF_BUS, device="0000:c3:00.0")), None, Policy())
+
+    assert (finding.component, finding.fault) == (f"{GPU}.0", "kernel_line_unknown_device")
+    assert (finding.severity, finding.confidence, finding.evidence["lines"]) == (Severity.WARNING, Confidence.LINE, 2)
+
+
+def test_such_lines_never_add_up_to_a_repetition(tmp_path: Path) -> None:
+    text = f"NVRM: Xid (PCI:{GPU}): 109, errorString CTX SWITCH TIMEOUT"
+    now = read(machine(tmp_path, text, device="0000:c3:00.0"))
+
+    for before in (None, next_state(next_state(None, now), now)):
+        assert faults(list(judge(now, before, Policy()))) == {
+            (f"{GPU}.0", "kernel_line_unknown_device"): Severity.WARNING
+        }
+
+
+def test_a_trial_on_a_machine_without_gpus_may_name_any_device(tmp_path: Path) -> None:
+    now = read(machine(tmp_path, OFF_BUS, device=None))
+
+    assert faults(list(judge(now, None, Policy(any_device=True)))) == {(f"{GPU}.0", "gpu_off_bus"): Severity.CRITICAL}
+
+
+def test_a_gpu_that_was_here_in_this_boot_and_is_gone_is_witnessed(tmp_path: Path) -> None:
+    before = next_state(None, read(machine(tmp_path / "before")))
+
+    (finding,) = judge(read(machine(tmp_path / "now", OFF_BUS, device="0000:c3:00.0")), before, Policy())
+
+    assert (finding.fault, finding.severity) == ("gpu_off_bus", Severity.CRITICAL)
+    assert finding.confidence is Confidence.WITNESSED
+
+
+def test_a_line_that_names_no_device_has_the_least_confidence(tmp_path: Path) -> None:
+    text = "NVRM: GPU3 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 40218113 heartbeat 990311"
+
+    (finding,) = judge(read(machine(tmp_path, text)), None, Policy())
+
+    assert (finding.fault, finding.confidence) == ("gpu_gsp_timeout", Confidence.LINE)
+
+
 def test_a_gpu_off_the_bus_is_one_finding_with_who_was_on_it(tmp_path) -> None:
-    host = Host(
+    host = machine(
         tmp_path,
-        records=(
-            record("NVRM: GPU at PCI:0000:9d:00: GPU-00000000-0000-4000-8000-000000000004"),
-            record("NVRM: Xid (PCI:0000:9d:00): 79, pid=1582259, name=python, GPU has fallen off the bus."),
-            record("NVRM: GPU 0000:9d:00.0: GPU has fallen off the bus."),
-            record("usb 1-1: new device"),
-        ),
+        "NVRM: GPU at PCI:0000:9d:00: GPU-00000000-0000-4000-8000-000000000004",
+        "NVRM: Xid (PCI:0000:9d:00): 79, pid=1582259, name=python, GPU has fallen off the bus.",
+        "NVRM: GPU 0000:9d:00.0: GPU has fallen off the bus.",
+        "usb 1-1: new device",
     )
 
     (finding,) = judge(read(host), None, Policy())
@@ -68,21 +156,15 @@ def test_a_gpu_off_the_bus_is_one_finding_with_who_was_on_it(tmp_path) -> None:
 
 
 def test_a_gpu_off_the_bus_is_found_without_any_code(tmp_path) -> None:
-    text = "NVRM: The NVIDIA GPU 0000:b3:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
-    host = Host(tmp_path, records=(record(text + "NVRM: fallen off the bus and is not responding to commands."),))
+    text = f"NVRM: The NVIDIA GPU {GPU}.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+    host = machine(tmp_path, text + "NVRM: fallen off the bus and is not responding to commands.")
 
-    assert faults(list(judge(read(host), None, Policy()))) == {("0000:b3:00.0", "gpu_off_bus"): Severity.CRITICAL}
+    assert faults(list(judge(read(host), None, Policy()))) == {(f"{GPU}.0", "gpu_off_bus"): Severity.CRITICAL}
 
 
 def test_the_check_is_skipped_where_no_nvidia_part_could_write_a_line(tmp_path) -> None:
     with pytest.raises(Unavailable, match="no NVIDIA device"):
         read(Host(tmp_path, records=()))
-
-
-def test_a_line_counts_even_where_no_nvidia_part_is_seen(tmp_path) -> None:
-    host = Host(tmp_path, records=(record("NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."),))
-
-    assert read(host) == (Entry(100.0, "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."),)
 
 
 def test_an_error_that_prints_a_line_a_channel_is_one_finding_with_their_number() -> None:
@@ -116,7 +198,7 @@ def test_errors_of_two_gpus_are_two_findings() -> None:
 
 
 def test_an_error_of_a_mig_instance_counts_for_its_gpu() -> None:
-    (finding,) = found((Entry(1.0, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained. RST: No, D-RST: No"),))
+    (finding,) = found((entry(1.0, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained. RST: No, D-RST: No"),))
 
     assert (finding.component, finding.evidence["mig"]) == ("0000:01:00.0", "GI=5")
 
@@ -150,7 +232,7 @@ def test_a_milder_line_does_not_soften_a_fault_that_is_held() -> None:
 
 def test_a_reset_that_the_driver_reports_done_takes_back_what_it_cures() -> None:
     done = xid(154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 500.0)
-    cleared = set(clears((done,), history((xid(95),))))
+    cleared = set(clears(log((done,)), history((xid(95),))))
 
     assert {(f"{GPU}.0", "gpu_recovery_action"), (f"{GPU}.0", "gpu_ecc_uncontained")} <= cleared
     assert not {fault for _, fault in cleared} & {"gpu_off_bus", "gpu_row_remap_failed", "gpu_init_failed"}
@@ -172,12 +254,12 @@ def test_power_smoothing_that_works_again_cancels_its_failure() -> None:
     off, back = xid(163, at_s=100.0), xid(162, at_s=200.0)
 
     assert [f.fault for f in found((off,))] == ["gpu_power_smoothing_off"]
-    assert list(clears((back,), history((off,)))) == [(f"{GPU}.0", "gpu_power_smoothing_off")]
+    assert list(clears(log((back,)), history((off,)))) == [(f"{GPU}.0", "gpu_power_smoothing_off")]
     assert found((off, back)) == []
 
 
 def test_no_other_line_takes_anything_back() -> None:
-    assert not list(clears((xid(79), xid(13), xid(45)), None))
+    assert not list(clears(log((xid(79), xid(13), xid(45))), None))
 
 
 # What repeats
@@ -254,18 +336,18 @@ def test_a_storm_does_not_grow_the_memory() -> None:
     memory = history(*((xid(13, f"Graphics Exception: ESR {i}", 100.0 + i * 0.01),) for i in range(3_000)))
 
     assert memory is not None
-    assert [e.lines for e in memory] == [3_000]
+    assert [e.lines for e in memory.entries] == [3_000]
 
 
 def test_the_memory_holds_one_day() -> None:
     memory = history((xid(31, at_s=1.0),), (xid(31, at_s=DAY_S),), (xid(31, at_s=DAY_S + 100.0),))
 
     assert memory is not None
-    assert [e.at_s for e in memory] == [DAY_S, DAY_S + 100.0]
+    assert [e.at_s for e in memory.entries] == [DAY_S, DAY_S + 100.0]
 
 
 def test_the_uuid_of_a_gpu_is_known_long_after_it_was_printed() -> None:
-    name = Entry(1.0, "NVRM: GPU at PCI:0000:9d:00: GPU-00000000-0000-4000-8000-000000000004")
+    name = entry(1.0, "NVRM: GPU at PCI:0000:9d:00: GPU-00000000-0000-4000-8000-000000000004")
     memory = history((name,), *((xid(13, f"{i}", DAY_S * i),) for i in range(1, 4)))
 
     (finding,) = found((xid(79, at_s=DAY_S * 5),), memory)
@@ -286,11 +368,11 @@ entries = st.builds(
 
 @given(st.lists(st.lists(entries, max_size=6).map(tuple), max_size=8))
 def test_any_history_can_be_judged_remembered_and_carried_over_a_restart(rounds: list[Lines]) -> None:
-    memory: Lines | None = None
-    for now in rounds:
+    memory: Log | None = None
+    for now in map(log, rounds):
         assert {f.fault for f in judge(now, memory, Policy())} <= set(CHECK.faults)
         memory = next_state(memory, now)
-        assert msgspec.json.decode(msgspec.json.encode(memory), type=tuple[Entry, ...]) == memory
+        assert msgspec.json.decode(msgspec.json.encode(memory), type=Log) == memory
 
 
 @pytest.mark.parametrize("table", [{"burst_gap_s": 5}, {"repeat_window_s": 100_000}, {"bursts": 1}])

@@ -26,7 +26,17 @@ def test_the_controllers_settings_load_no_check() -> None:
     assert "nodetriage.checks.model.settings" in loaded
     assert not {name for name in loaded if name.startswith("nodetriage.checks.")} - {
         f"nodetriage.checks.model{part}"
-        for part in ("", ".check", ".faults", ".finding", ".host", ".kernel_line", ".settings", ".severity")
+        for part in (
+            "",
+            ".check",
+            ".confidence",
+            ".faults",
+            ".finding",
+            ".host",
+            ".kernel_line",
+            ".settings",
+            ".severity",
+        )
     }
 
 

@@ -17,6 +17,9 @@ from nodetriage.agent.control_socket import ask
 START_LIMIT_S = 90.0
 LIMIT_S = 90.0  # for what takes a second where the machine does nothing else
 
+# The machine under the test has no GPU, so lines about any count.
+TRIAL = "[checks.gpu_xid]\nany_device = true\n"
+
 # For fleets of a few nodes, where the shipped limits would let one go.
 NO_DRAIN_LIMITS = """\
 [drain_limits]
@@ -50,7 +53,7 @@ class Agent:
         self.settings.write_text(
             f'[agent]\nnode = "{node}"\nstate_dir = "{folder}/state"\nrun_dir = "{folder}"\nheartbeat_s = 0.2\n'
             "boot_grace_s = 0\n"
-            f'[controller]\naddresses = ["{controller}"]\n[kernel_log]\npath = "{folder}/kmsg"\n{settings}'
+            f'[controller]\naddresses = ["{controller}"]\n[kernel_log]\npath = "{folder}/kmsg"\n{TRIAL}{settings}'
         )
         self._program: Program | None = None
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from fleet import TRIAL
 from programs import NODETRIAGE, NODETRIAGECTL, Program
 from secure import Site
 from slurm_cluster import wait_until
@@ -64,7 +65,7 @@ class Machines:
     def start_agent(self, name: str, node: str, identity: str, log: str = "no-log") -> Program:
         folder = self.folder / name
         own = f'[agent]\nnode = "{node}"\nstate_dir = "{folder}"\nrun_dir = "{folder}"\n'
-        own += f'[controller]\naddresses = ["ctl:7443"]\n[kernel_log]\npath = "{self.folder}/{log}"\n'
+        own += f'[controller]\naddresses = ["ctl:7443"]\n[kernel_log]\npath = "{self.folder}/{log}"\n{TRIAL}'
         return self.start(self.node, name, NODETRIAGE, "agent", settings=own + identity)
 
     def close(self) -> None:

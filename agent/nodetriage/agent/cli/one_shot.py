@@ -56,7 +56,8 @@ async def on_this_machine(checks: Sequence[AnyCheck], settings: AgentSettings) -
     try:
         if not isinstance(log, OSError):  # asking NVML about a GPU that is off the bus may hang
             xid = gpu_xid.CHECK
-            said = run(xid, Host("/", records=log, pattern=xid.kernel_pattern), xid.policy, None)
+            careful = dataclasses.replace(xid.policy, any_device=True)  # NVML may list what the bus does not
+            said = run(xid, Host("/", records=log, pattern=xid.kernel_pattern), careful, None)
             workers.quarantine(quarantine.addresses(said.findings))
         return list(await asyncio.gather(*map(one, checks)))
     finally:

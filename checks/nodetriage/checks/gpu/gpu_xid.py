@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import NVIDIA, Check, Finding, Host, Scalar, Unavailable
 from nodetriage.checks.readers.nvidia_log import KERNEL_PATTERN, parse
+from nodetriage.checks.readers.pci_presence import Presence, read_presence
 from nodetriage.checks.rules import xid_repeats
-from nodetriage.checks.rules.xid_log import DAY_S, Entry, Seen, ended, extend, live, see, uuids
+from nodetriage.checks.rules.xid_devices import of_known_devices, says_off_bus, unknown_devices, witnessed
+from nodetriage.checks.rules.xid_log import DAY_S, Log, Seen, ended, entry_of, extend, live, see, uuids
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,28 +21,38 @@ class Policy:
 
     burst_gap_s: float = 180.0  # one error prints many lines: those closer than this are one burst (at least 60)
     repeat_window_s: float = DAY_S  # at most a day: that is what the check remembers
-    repeats: int = (
-        2  # bursts of 13 (same place), 31 or 32 on one GPU that make gpu_xid_repeated, of 109 that make it critical
-    )
+    # Bursts of 13 (same place), 31 or 32 on one GPU that make gpu_xid_repeated, of 109 that make it critical.
+    repeats: int = 2
     warning_repeats: int = 5  # bursts of one code of severity warning on one GPU that make gpu_xid_repeated
+    any_device: bool = False  # for trials only: lines about devices that this machine does not have count as well
 
     def __post_init__(self) -> None:
         if self.burst_gap_s < 60 or not 0 < self.repeat_window_s <= DAY_S:
             raise ValueError("burst_gap_s must be at least 60 and repeat_window_s at most 86400")
 
 
-def read(host: Host) -> tuple[Entry, ...]:
-    """The driver's lines since the last run, oldest first. Raises Unavailable where no part here could write any."""
-    lines = tuple(Entry(max(r.at_us, 0) / 1e6, r.text[:400]) for r in host.kernel_log() if parse(r.text))
-    if not lines and not host.exists("/sys/module/nvidia") and not any(d.vendor == NVIDIA for d in host.pci_devices()):
+def read(host: Host) -> Log:
+    """Raises Unavailable where no part here could write any line. No call goes to the driver: it may never return."""
+    parsed = ((record, parse(record.text)) for record in host.kernel_log())
+    entries = tuple(entry_of(record, line) for record, line in parsed if line)
+    if (
+        not entries
+        and not host.exists("/sys/module/nvidia")
+        and not any(d.vendor == NVIDIA for d in host.pci_devices())
+    ):
         raise Unavailable("no NVIDIA device on the PCI bus, and its driver is not loaded")
-    return lines
+    return Log(entries, read_presence(host, {e.line.component for e in entries if says_off_bus(e.line)}))
 
 
-def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Policy) -> Iterator[Finding]:
+def judge(now: Log, before: Log | None, policy: Policy) -> Iterator[Finding]:
     """One finding a device and fault that the new lines show; what a later line takes back is not reported."""
-    earlier, new = see(before or ()), see(now)
-    names, fresh = uuids((*(before or ()), *now)), {id(seen) for seen in new}
+    before = before or Log()
+    here = {*now.devices.on_bus, *before.devices.on_bus}
+    if policy.any_device:
+        here |= {e.line.component for e in (*before.entries, *now.entries) if e.line.pci is not None}
+    yield from unknown_devices(now.entries, here)
+    earlier, new = see(of_known_devices(before.entries, here)), see(of_known_devices(now.entries, here))
+    names, fresh = uuids((*before.entries, *now.entries)), {id(seen) for seen in new}
     found: dict[tuple[str, str], Finding] = {}
     for (component, fault), group in live([*earlier, *new]).items():
         news = [seen for seen in group if id(seen) in fresh]
@@ -60,17 +72,19 @@ def judge(now: tuple[Entry, ...], before: tuple[Entry, ...] | None, policy: Poli
         found[again.component, again.fault] = replace(
             again, severity=severity, evidence={**known.evidence, **again.evidence}
         )
-    yield from found.values()
+    yield from (witnessed(finding, now.devices, here) for finding in found.values())
 
 
-def clears(now: tuple[Entry, ...], before: tuple[Entry, ...] | None) -> Iterable[tuple[str, str]]:
+def clears(now: Log, before: Log | None) -> Iterable[tuple[str, str]]:
     """What the new lines take back: Xid 154 with value 0, and 162, which says that 163 is over."""
-    return ended(see(now))
+    return ended(see(now.entries))
 
 
-def next_state(before: tuple[Entry, ...] | None, now: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The lines of the last day."""
-    return extend(before or (), now)
+def next_state(before: Log | None, now: Log) -> Log:
+    """The lines of the last day, and the devices that are or were here."""
+    before = before or Log()
+    here = tuple(sorted({*now.devices.on_bus, *before.devices.on_bus}))
+    return Log(extend(before.entries, now.entries), Presence(here))
 
 
 def _evidence(worst: Seen, news: list[Seen], count: int, uuid: str | None) -> dict[str, Scalar]:
@@ -96,6 +110,7 @@ CHECK = Check(
         "gpu_init_failed", "gpu_recovery_action", "gpu_reset_required", "gpu_context_switch_timeout",
         "gpu_power_smoothing_off", "gpu_xid_fatal", "gpu_xid_service", "gpu_xid_warning", "gpu_xid_repeated",
         "gpu_xid_application", "gpu_xid_notice", "gpu_xid_unknown", "nvswitch_fatal", "nvswitch_error",
+        "kernel_line_unknown_device",
     ),
     next_state=next_state,
     clears=clears,

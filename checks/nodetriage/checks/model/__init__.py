@@ -1,6 +1,7 @@
 """What a check is, and what it may see and say. Imports nothing of ours from outside this package."""
 
 from nodetriage.checks.model.check import Check, latest
+from nodetriage.checks.model.confidence import Confidence
 from nodetriage.checks.model.finding import Finding, Outcome, Scalar
 from nodetriage.checks.model.host import (
     NVIDIA,
@@ -22,6 +23,7 @@ __all__ = [
     "NVIDIA",
     "Check",
     "ClockState",
+    "Confidence",
     "Finding",
     "FsSpace",
     "Gpu",

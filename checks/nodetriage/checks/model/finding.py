@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodetriage.checks.model.confidence import Confidence
 from nodetriage.checks.model.severity import Severity
 
 Scalar = str | int | float | bool
@@ -31,3 +32,4 @@ class Finding:
     fault: str
     severity: Severity
     evidence: Mapping[str, Scalar] = field(default_factory=dict)
+    confidence: Confidence = Confidence.STATE

@@ -1,15 +1,18 @@
-"""The driver's lines as the gpu_xid check reads, remembers and sees them."""
+"""The driver's lines as gpu_xid reads, remembers and assesses them. A line is parsed once, when it is read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nodetriage.checks.readers.nvidia_log import XidLine, parse
+from nodetriage.checks.model import KernelRecord
+from nodetriage.checks.readers.nvidia_log import XidLine
+from nodetriage.checks.readers.pci_presence import NOT_LOOKED, Presence
 from nodetriage.checks.rules.xid_rules import Assessment, assess
 
 DAY_S = 86_400.0
 # Lines of one kind on one device that are closer than this are remembered as one: a storm must not grow the memory.
 _MERGE_S = 60.0
 _MOST = 2_000
+_KEPT_CHARS = 400  # of a line
 # A reset of the GPU, which ends with the driver's "no action needed", is the cure of these.
 _CURED_BY_RESET = (
     "gpu_recovery_action", "gpu_ecc_uncorrectable", "gpu_ecc_uncontained", "gpu_ecc_contained",
@@ -19,10 +22,10 @@ _CURED_BY_RESET = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the driver, or in the memory several of the same kind: the text is the first one's."""
+    """One line of the driver, or in the memory several of the same kind: `line` is the first of them."""
 
     at_s: float  # seconds since boot
-    text: str
+    line: XidLine
     last_s: float | None = None  # of the last line, where there are several
     lines: int = 1
 
@@ -32,12 +35,30 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Log:
+    """The driver's lines since the last run, oldest first, and the devices that they may speak of.
+
+    In the memory: the lines of the last day, and every device that was on the bus since boot.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    devices: Presence = NOT_LOOKED
+
+
+def entry_of(record: KernelRecord, line: XidLine) -> Entry:
+    return Entry(max(record.at_us, 0) / 1e6, replace(line, rest=line.rest[:_KEPT_CHARS]))
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
-    """An entry, what it says and what that is worth."""
+    """An entry and what it is worth."""
 
     entry: Entry
-    line: XidLine
     worth: Assessment
+
+    @property
+    def line(self) -> XidLine:
+        return self.entry.line
 
     @property
     def place(self) -> tuple[str, str, int | None, int | None, int | None]:
@@ -49,13 +70,8 @@ class Seen:
 
 def see(entries: Iterable[Entry]) -> list[Seen]:
     """The entries that say something of health."""
-    found = []
-    for entry in entries:
-        line = parse(entry.text)
-        worth = assess(line) if line else None
-        if line and worth:
-            found.append(Seen(entry, line, worth))
-    return found
+    assessed = ((entry, assess(entry.line)) for entry in entries)
+    return [Seen(entry, worth) for entry, worth in assessed if worth is not None]
 
 
 def ended(lines: list[Seen]) -> dict[tuple[str, str], tuple[float, int]]:
@@ -80,14 +96,13 @@ def live(lines: list[Seen]) -> dict[tuple[str, str], list[Seen]]:
 
 def uuids(entries: Iterable[Entry]) -> dict[str, str]:
     """GPU UUID by part, from the line that the driver prints before the first error of a GPU."""
-    lines = (parse(e.text) for e in entries)
-    return {line.component: line.rest for line in lines if line and line.sign == "uuid"}
+    return {e.line.component: e.line.rest for e in entries if e.line.sign == "uuid"}
 
 
 def extend(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """The memory after `now`: one day back from the newest line. Lines that name UUIDs are kept for good."""
     newest_s = max((e.ended_s for e in (*before, *now)), default=0.0)
-    names = {line: e for e in (*before, *now) if (line := _name(e))}
+    names = {(e.line.component, e.line.rest): e for e in (*before, *now) if e.line.sign == "uuid"}
     kept: dict[int, Entry] = {}
     open_at: dict[object, int] = {}
     for index, seen in enumerate(see((*before, *now))):
@@ -103,8 +118,3 @@ def extend(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> tuple[Entry, ..
 
 def _kind(seen: Seen) -> object:
     return (seen.place, seen.worth.fault, seen.worth.severity, seen.worth.over)
-
-
-def _name(entry: Entry) -> str | None:
-    line = parse(entry.text)
-    return f"{line.component} {line.rest}" if line and line.sign == "uuid" else None
