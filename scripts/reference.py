@@ -106,6 +106,7 @@ def tables(cls: Any, prefix: str = "", level: str = "###") -> Iterator[str]:
         key = brackets.format(f"{prefix}.{field.name}" if prefix else field.name)
         value = default_of(field)
         yield f"\n{level} `{key}`\n\n{table(kind, value if isinstance(value, kind) else None)}"
+        yield from tables(kind, f"{prefix}.{field.name}" if prefix else field.name, level)
 
 
 def table(cls: Any, instance: Any = None) -> str:

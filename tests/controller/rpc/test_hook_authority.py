@@ -51,7 +51,7 @@ async def test_before_the_state_is_known_nothing_is_said(tmp_path: Path) -> None
 
 
 def test_breaker_and_fleet_incidents_go_to_every_node() -> None:
-    incident = FleetIncident("261201-2", "mount_missing", ("fs_mounts",), "", "", NOW, 9)
+    incident = FleetIncident("261201-2", "mount_missing", ("fs_mounts",), "", "", NOW, 9, NOW)
     state = FleetState(breaker=BreakerFacts(NOW, "too much"), fleet_incidents=(incident,))
     word = hook_authority.fleet_wide(state, ENFORCE, [], [])
     assert word.breaker_why == "the breaker is open (too much)"

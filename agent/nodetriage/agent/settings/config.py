@@ -109,9 +109,7 @@ COMMANDS = "commands"  # in a hook's list: every [[hooks.command]]
 class HookSettings:
     """[hooks]"""
 
-    mode: Literal["observe", "enforce"] = (
-        "observe"  # where no controller is set; otherwise the controller's policy decides
-    )
+    mode: Literal["observe", "enforce"] = "observe"  # where no controller is set; else the controller's policy decides
     deadline_s: float = 1.0  # in which a hook has its answer; a job never waits longer
     fresh_s: float = 600.0  # a finding that was last seen longer ago refuses no job
     never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that refuse no job
