@@ -57,7 +57,10 @@ def test_later_files_win_key_by_key(write) -> None:  # type: ignore[no-untyped-d
         ("[agent]\nheartbeat_s = 0\n", "heartbeat_s: expected 0.05 to 3600, got 0"),
         ("[controller]\naddresses = 'a:1'\n", "controller.addresses: expected a list, got 'a:1'"),
         ("[kernel_log]\naccept_user_records = 1\n", "kernel_log.accept_user_records: expected true or false, got 1"),
-        ("[checks.wrd]\n", "checks.wrd: unknown check; known checks: count, disk, disk2, log, mounts, touch, twin, word"),
+        (
+            "[checks.wrd]\n",
+            "checks.wrd: unknown check; known checks: count, disk, disk2, log, mounts, touch, twin, word",
+        ),
         (
             "[checks.word]\nlimits = 1\n",
             "checks.word.limits: unknown key; known keys: clear_after, enabled, every_s, lim",

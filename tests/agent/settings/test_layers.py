@@ -87,7 +87,7 @@ def test_each_setting_says_where_it_is_from(file: Path) -> None:
         ("[[hosts]]\nnodes = 'elsewhere'\nchecks.word.limit = 'x'\n", "hosts[0]: checks.word.limit: expected a whole"),
         ("[[hosts]]\nagent.heartbeat_s = 1\n", "hosts[0]: nodes: expected node names"),
         ("[[hosts]]\nnodes = 'n[1'\n", "hosts[0]: nodes: expected node names"),
-        ("[[hosts]]\nnodes = 'n1'\nagent.node = 'x'\n", "hosts[0]: agent.node: the node's own name"),
+        ("[[hosts]]\nnodes = 'n1'\nagent.node = 'x'\n", "hosts[0]: agent.node: the name chooses the [[hosts]] tables"),
         ("[hosts]\nnodes = 'n1'\n", "hosts: expected tables [[hosts]]"),
         ("hosts = [1]\n", "hosts: expected tables [[hosts]]"),
     ],

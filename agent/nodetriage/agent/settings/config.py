@@ -1,4 +1,4 @@
-"""The agent's settings: frozen values from agent.toml and conf.d/*.toml, strictly."""
+"""The agent's settings: frozen values, decoded strictly from agent.toml and conf.d/*.toml."""
 
 import dataclasses
 import os
@@ -20,12 +20,12 @@ from nodetriage.checks.model.settings import ConfigError, leaf_keys, merged, rep
 class Agent:
     """[agent]"""
 
-    node: str = ""  # the scheduler's name of this node; empty: SLURMD_NODENAME, else the short host name
-    state_dir: Path = Path("/var/lib/nodetriage")  # the spool; one agent a folder
-    run_dir: Path = Path("/run/nodetriage")  # the local socket, agent.sock
-    heartbeat_s: float = 5.0  # unless the controller asks for another period
-    root: Path = Path("/")  # a recorded tree instead of this machine, for trials
-    boot_grace_s: float = 300.0  # since boot, while drivers start: a GPU that is not there yet is unknown, not lost
+    node: str = ""  # this node's name in the scheduler; empty: SLURMD_NODENAME, else the short host name
+    state_dir: Path = Path("/var/lib/nodetriage")  # unsent events and the state; each agent needs its own
+    run_dir: Path = Path("/run/nodetriage")  # the control socket, agent.sock
+    heartbeat_s: float = 5.0  # time between heartbeats, unless the controller asks for another
+    root: Path = Path("/")  # for trials: a recorded machine's folder instead of this machine
+    boot_grace_s: float = 300.0  # this long after boot, a missing GPU is unknown and not a fault
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.heartbeat_s <= 3600:
@@ -40,42 +40,42 @@ class Agent:
 class Controller:
     """[controller]"""
 
-    addresses: tuple[str, ...] = ()  # host:port or unix:/path, tried in turn; none: the agent works alone
+    addresses: tuple[str, ...] = ()  # host:port or unix:/path, tried in turn; empty: no controller
 
 
 @dataclass(frozen=True, slots=True)
 class IdentitySettings:
     """[identity]"""
 
-    kind: Literal["none", "tls", "munge"] = "none"  # how this node shows who it is; none: plaintext, on this machine
-    ca: Path = Path("/etc/nodetriage/ca.crt")  # tls: who signs controllers' certificates; several may follow each other
-    certificate: Path = Path("/etc/nodetriage/node.crt")  # tls: its DNS name is the node's name
-    key: Path = Path("/etc/nodetriage/node.key")  # tls: mode 0600
-    controller_name: str = ""  # tls: the name in the controller's certificate; empty: the host of the address
-    munge_socket: str = ""  # munge: of munged; empty: libmunge's own default
-    controller_uid: int = 0  # munge: as whom the controller runs
+    kind: Literal["none", "tls", "munge"] = "none"  # how this node proves its identity; none: plaintext
+    ca: Path = Path("/etc/nodetriage/ca.crt")  # tls: authorities of controllers, one or more in PEM
+    certificate: Path = Path("/etc/nodetriage/node.crt")  # tls: its DNS name must be the node's name
+    key: Path = Path("/etc/nodetriage/node.key")  # tls: the file's mode must be 0600
+    controller_name: str = ""  # tls: the name in the controller's certificate; empty: the address's host
+    munge_socket: str = ""  # munge: munged's socket; empty: libmunge's default
+    controller_uid: int = 0  # munge: the uid of the controller's process
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLogSettings:
     """[kernel_log]"""
 
-    path: Path = Path("/dev/kmsg")  # or a pty, a FIFO, a file to replay
-    accept_user_records: bool = False  # believe records that user space wrote (priority 8 and above); for trials
+    path: Path = Path("/dev/kmsg")  # the device, or a pty, FIFO or file to replay
+    accept_user_records: bool = False  # for trials: also believe records that programs wrote
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """[profile]"""
 
-    name: str = ""  # expected hardware
+    name: str = ""  # the hardware to expect: a profile's name or a file.toml; empty: chosen by the machine
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
     """[spool]"""
 
-    max_mib: int = 16  # of events that no controller has acknowledged
+    max_mib: int = 16  # most room for events that no controller has acknowledged
 
     def __post_init__(self) -> None:
         if self.max_mib < 1:
@@ -84,7 +84,7 @@ class SpoolSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """[programs]: how checks call the programs that they ask, first word and arguments"""
+    """[programs]: how to call the programs that checks run, first word and arguments"""
 
     # A BMC over the network: ["ipmitool", "-I", "lanplus", "-H", "bmc", "-U", "monitor", "-f", "/etc/nodetriage/bmc"]
     ipmitool: tuple[str, ...] = ("ipmitool",)
@@ -95,7 +95,7 @@ class ProgramSettings:
     def __post_init__(self) -> None:
         for name in ("ipmitool", "nvme", "smartctl", "systemctl"):
             if not getattr(self, name):
-                raise ValueError(f"{name}: expected at least the program's name")
+                raise ValueError(f"{name}: expected the program's name and its arguments, got an empty list")
 
     def by_name(self) -> dict[str, tuple[str, ...]]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -110,15 +110,15 @@ class HookSettings:
     """[hooks]"""
 
     mode: Literal["observe", "enforce"] = "observe"  # where no controller is set; else the controller's policy decides
-    deadline_s: float = 1.0  # in which a hook has its answer; a job never waits longer
-    fresh_s: float = 600.0  # a finding that was last seen longer ago refuses no job
-    never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that refuse no job
+    deadline_s: float = 1.0  # a hook answers within this time; a job never waits longer
+    fresh_s: float = 600.0  # a finding that no run has seen for longer refuses no job
+    never_refuse: tuple[str, ...] = ()  # shell patterns of fault codes that never refuse a job
     trusted: tuple[str, ...] = ()  # faults that may refuse though faults.toml does not know or does not trust them
-    stale_after: float = 2.0  # periods (every_s) of a check after which its last result no longer counts
-    reuse_s: float = 1.0  # a result this young is live enough: jobs that start together share one look
-    prolog_checks: tuple[str, ...] = (CHEAP, COMMANDS)  # run anew before each job: names of checks, cheap, commands
-    epilog_checks: tuple[str, ...] = (CHEAP, "gpu_processes")  # run anew after each job: the same
-    command: tuple[HookCommand, ...] = ()  # the site's own
+    stale_after: float = 2.0  # a check's result counts for this many of its periods (every_s)
+    reuse_s: float = 1.0  # a hook uses a result that is younger, instead of a run of its own
+    prolog_checks: tuple[str, ...] = (CHEAP, COMMANDS)  # run before each job: names of checks, cheap, commands
+    epilog_checks: tuple[str, ...] = (CHEAP, "gpu_processes")  # run after each job: likewise
+    command: tuple[HookCommand, ...] = ()  # the site's own commands
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.deadline_s <= 60:
@@ -132,7 +132,7 @@ class HookSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """The file's tables but [checks]."""
+    """All tables of the file except [checks]."""
 
     agent: Agent = Agent()
     controller: Controller = Controller()
@@ -146,7 +146,7 @@ class Sections:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The keys of [checks.NAME] that every check has; the others are the check's own policy."""
+    """The keys of [checks.NAME] that every check has. The others are the check's own policy."""
 
     enabled: bool = True
     every_s: float = 300.0
@@ -168,7 +168,7 @@ COMMON_KEYS = tuple(f.name for f in dataclasses.fields(Schedule))
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """One check with its settings in force. `overrides` are its policy's keys as the files give them."""
+    """One check with its settings in force. `overrides` are the keys of its policy that the files set."""
 
     check: Check[Any, Any]
     enabled: bool = True
@@ -180,8 +180,8 @@ class AgentSettings(Sections):
     """All settings of a running agent."""
 
     checks: Mapping[str, CheckSettings] = field(default_factory=dict)
-    files: tuple[Path, ...] = ()  # what was read, in order
-    sources: Mapping[str, str] = field(default_factory=dict)  # by key: where it is set; the others are defaults
+    files: tuple[Path, ...] = ()  # the files that were read, in order
+    sources: Mapping[str, str] = field(default_factory=dict)  # by key: the file and table that set it
 
     @property
     def enabled(self) -> tuple[Check[Any, Any], ...]:
@@ -194,8 +194,8 @@ def defaults(checks: Iterable[Check[Any, Any]]) -> AgentSettings:
 
 
 def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "") -> AgentSettings:
-    """`path`, then conf.d/*.toml beside it in the order of their names; a later key wins. In each file the [[hosts]]
-    tables that are for this node (`node`, else by its settings) come after the file's own; the others are only checked.
+    """Reads `path`, then conf.d/*.toml beside it by name; a later key wins. In each file the [[hosts]] tables for
+    this node (`node`, else the name in the settings) win over the other tables; those of other nodes are only checked.
 
     Raises ConfigError: one line with the file, the key, and what was expected.
     """
@@ -251,7 +251,7 @@ def _applied(
 
 
 def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, where: str) -> CheckSettings:
-    """One [checks.NAME] table of one file on top of what is in force."""
+    """Adds one [checks.NAME] table of one file to the settings so far."""
     key = f"checks.{name}"
     if name not in settings:
         raise ConfigError(f"{where}: {key}: unknown check; known checks: {', '.join(sorted(settings))}")
@@ -272,5 +272,5 @@ def _tuned(settings: Mapping[str, CheckSettings], name: str, keys: Any, where: s
 
 
 def node_name(setting: str, environ: Mapping[str, str] = os.environ, host_name: str | None = None) -> str:
-    """The scheduler's name of this node (Slurm's NodeName), which need not be the host's."""
+    """This node's name in the scheduler (Slurm's NodeName), which may differ from the host's."""
     return setting or environ.get("SLURMD_NODENAME") or (host_name or socket.gethostname()).partition(".")[0]

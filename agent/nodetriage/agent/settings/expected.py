@@ -1,4 +1,4 @@
-"""What this machine should have: chooses its profile, and lays the profile's settings under the configuration's."""
+"""What this machine should have: chooses its profile and puts the profile's settings below the configuration's."""
 
 import dataclasses
 from pathlib import Path
@@ -14,13 +14,13 @@ NAMES_TIMEOUT_S = 2.0
 
 
 def with_profile(settings: AgentSettings, host: Host, wanted: str = "") -> AgentSettings:
-    """The settings as they are on this machine; `profile.name` then says which profile that took.
+    """The settings on this machine. Their `profile.name` is the profile that was chosen.
 
-    Raises ConfigError for a profile that nobody knows, or one whose settings are not those of the checks.
+    Raises ConfigError for an unknown profile, or one with a key that its check does not have.
     """
     profile = _choose(settings, host, wanted)
     unknown = profile.checks.keys() - settings.checks.keys()
-    if unknown and profile.name not in catalogue.profiles():  # ours name only our checks: a test sees to it
+    if unknown and profile.name not in catalogue.profiles():  # a test makes sure that our own name only our checks
         known = ", ".join(sorted(settings.checks))
         raise ConfigError(f"profile {profile.name}: checks.{min(unknown)}: unknown check; known checks: {known}")
     checks = {name: _under(one, profile) for name, one in settings.checks.items()}
@@ -37,7 +37,7 @@ def _under(one: CheckSettings, profile: catalogue.Profile) -> CheckSettings:
 
 
 def _choose(settings: AgentSettings, host: Host, wanted: str) -> catalogue.Profile:
-    """The one that is asked for by name or as a file, else by the settings, else what the machine looks like."""
+    """The profile named in `wanted` (or a file), else in the settings, else the one that fits the machine."""
     name = wanted or settings.profile.name
     if name.endswith(".toml"):
         return catalogue.load(Path(name))
@@ -54,12 +54,12 @@ def _choose(settings: AgentSettings, host: Host, wanted: str) -> catalogue.Profi
 
 
 def _gpu_names(host: Host) -> tuple[str, ...]:
-    """On the live machine from the driver's own files, through a child: NVML may hang, and this process must not."""
+    """On the live machine a program reads the driver's files: NVML may hang, and this process must not."""
     if host.is_tree:
         try:
             return tuple(gpu.name for gpu in host.gpus() if gpu.name)
         except (Unavailable, OSError, ValueError):
-            return ()  # whoever asks for the GPUs themselves will say so
+            return ()  # the checks of GPUs report it
     paths = host.glob("/proc/driver/nvidia/gpus/*/information")
     if not paths:
         return ()
@@ -70,6 +70,6 @@ def _gpu_names(host: Host) -> tuple[str, ...]:
 
 
 def gpu_models(information: str) -> tuple[str, ...]:
-    """NVML's names of the GPUs from /proc/driver/nvidia/gpus/*/information, one file after the other."""
+    """The GPUs' names as NVML gives them, from the text of /proc/driver/nvidia/gpus/*/information."""
     fields = (line.partition(":") for line in information.splitlines())
     return tuple(value.strip() for key, _, value in fields if key.strip() == "Model" and value.strip())

@@ -1,4 +1,4 @@
-"""The settings' files as tables in the order in which they count: each file's own, then its [[hosts]] tables."""
+"""The settings' files as a list of tables, the strongest last: each file's own, then its [[hosts]] tables."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nodetriage.checks.model.settings import ConfigError, load_toml
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """`where` names the file, and the table in it; `nodes` whom it is for ("": every node)."""
+    """`where` names the file and the table in it. `nodes` is the node set that it is for ("": every node)."""
 
     where: str
     table: Mapping[str, Any]
@@ -38,7 +38,7 @@ def _hosts(table: dict[str, Any], where: str) -> Layer:
     if not isinstance(nodes, str):
         raise ConfigError(f"{where}: nodes: expected node names such as 'gpu-[1-64,70],login*', got {nodes!r}")
     if "node" in table.get("agent", {}):
-        raise ConfigError(f"{where}: agent.node: the node's own name cannot depend on it; set it outside [[hosts]]")
+        raise ConfigError(f"{where}: agent.node: the name chooses the [[hosts]] tables; set it outside of them")
     try:
         node_set.matches(nodes, "")
     except ValueError as error:

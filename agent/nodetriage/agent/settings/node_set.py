@@ -1,6 +1,6 @@
 """Whether a node's name is in a set such as `gpu-h100-[1-64,70],login*`. Pure.
 
-The usual notation of Slurm and ClusterShell, and shell patterns; matched by number, never expanded.
+The notation of Slurm and ClusterShell, and shell patterns. Numbers are compared; no list is expanded.
 """
 
 import re
@@ -16,7 +16,7 @@ def matches(nodes: str, name: str) -> bool:
 
 
 def split(nodes: str) -> list[str]:
-    """At the commas outside brackets. Raises ValueError."""
+    """The parts between commas outside brackets. Raises ValueError."""
     parts, depth = [""], 0
     for c in nodes:
         depth += (c == "[") - (c == "]")
@@ -43,7 +43,7 @@ def _one(part: str, name: str) -> bool:
 
 
 def _ranges(text: str) -> list[tuple[int, int, int]]:
-    """(first, last, width) of each; width 0: no leading zeros."""
+    """(first, last, width) of each range; width 0 means no leading zeros."""
     found = []
     for one in text.split(","):
         match = _RANGE.fullmatch(one.strip())
