@@ -39,13 +39,12 @@ class Word:
 WORDS = (
     Word(r"\bupheavals?\b", "soak (a long simulated run)"),
     Word(r"\bsurroundings\b", "watchers"),
-    Word(r"\bbrain_once\b", "reconciler_once"),
     Word(r"\bintake\b", "ingest"),
     Word(r"\bscrub(s|bed)?\b", "redact"),
+    Word(r"\bcadence\b", "aligned timer"),
     Word(r"\bwith a word\b", "the sentence with what is written, and where"),
-    Word(r"\bwould-have\b", "dry-run (the verb that reports what shadow and observe kept from being done)"),
-    Word(r"drains_held", "drains_queued"),
     Word(r"\bto no avail\b", "without success"),
+    Word(r"\bfor want of\b", "without"),
 )
 
 

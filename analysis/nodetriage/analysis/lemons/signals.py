@@ -51,18 +51,18 @@ def facts(history: History, attributed: Attributed) -> Facts:
     excluded = jobs.filter(pl.col("excluded_nodes").list.len() > 0).select(
         "job_id", pl.col("excluded_nodes").alias("node"), pl.col("submit_at").fill_null(pl.col("start_at")).alias("at")
     )
-    told = history.events.filter(pl.col("kind").is_in(("raised", "changed", "repeated")))
+    reported = history.events.filter(pl.col("kind").is_in(("raised", "changed", "repeated")))
     use = _use(history)
     failures = _failures(history, attributed)
-    known = [use["node"], told["node"], history.outages["node"]]
+    known = [use["node"], reported["node"], history.outages["node"]]
     outages = history.outages
     drained = outages.filter(pl.col("kind") == "drained").select("node", "at")
     return Facts(
         nodes=pl.concat(known).unique().sort().alias("node"),
         exclusions=excluded.explode("node", empty_as_null=False).unique().collect(),
-        xids=told.filter(pl.col("xid").is_not_null()).select("node", "xid", "at"),
+        xids=reported.filter(pl.col("xid").is_not_null()).select("node", "xid", "at"),
         # A history without a record of drains still shows when a node had to go.
-        outs=drained if drained.height else _incidents(told),
+        outs=drained if drained.height else _incidents(reported),
         tickets=outages.filter(pl.col("kind") == "ticket").select("node", "at"),
         failures=failures,
         use=use,
@@ -137,8 +137,8 @@ def _failures(history: History, attributed: Attributed) -> pl.DataFrame:
     return held.with_columns((~_soon_after()).alias("first"))
 
 
-def _incidents(told: pl.DataFrame) -> pl.DataFrame:
-    serious = told.filter(pl.col("severity") >= int(Severity.CRITICAL)).select("node", "at").sort("node", "at")
+def _incidents(reported: pl.DataFrame) -> pl.DataFrame:
+    serious = reported.filter(pl.col("severity") >= int(Severity.CRITICAL)).select("node", "at").sort("node", "at")
     return serious.filter(~_soon_after())
 
 
