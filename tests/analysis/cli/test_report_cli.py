@@ -152,7 +152,7 @@ def test_bad_input_is_counted_in_the_report(capsys: pytest.CaptureFixture[str], 
     [
         ([], 78, "expected --jobs, --events or --database"),
         (["--jobs", "/nowhere"], 3, "/nowhere: No such file"),
-        (["--database", "sqlite:////nowhere/x"], 3, "no such file"),
+        (["--database", "sqlite:////nowhere/x"], 3, "no database yet"),
         (["--jobs", "x", "--since", "2025-02-01", "--until", "2025-01-01"], 78, "--until"),
         (["--jobs", "x", "--timezone", "Mars/Olympus"], 78, "--timezone"),
         (["--jobs", "x", "--settings", "/nowhere.toml"], 78, "/nowhere.toml"),

@@ -72,7 +72,7 @@ def test_only_events_of_the_period_are_fetched(store: str) -> None:
 
 
 def test_a_store_without_tables_is_refused_and_none_is_made(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="no such file"):
+    with pytest.raises(TableError, match="no database yet"):
         read_store(f"sqlite:///{tmp_path / 'none.sqlite'}", NOW)
     assert not (tmp_path / "none.sqlite").exists()
     (tmp_path / "empty.sqlite").touch()

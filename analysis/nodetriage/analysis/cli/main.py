@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from nodetriage.analysis.cli import model, simulate
 from nodetriage.service import moment
+from nodetriage.service.command_line import BAD_CONFIGURATION, UNKNOWN
 from nodetriage.service.printable import printable
 
 if TYPE_CHECKING:
     from nodetriage.analysis.history.history import History
 
 NAMES = ("mttf", "rates", "ettr", "goodput", "attribution", "lemons", "false-positives", "cascades")
-UNKNOWN = 3
-BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 
 
 def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

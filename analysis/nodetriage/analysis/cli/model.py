@@ -17,10 +17,9 @@ from nodetriage.analysis.models import checkpoint, ettr, goodput, interruptions,
 from nodetriage.analysis.models.figure import Figure, OutOfDomain
 from nodetriage.analysis.models.interruptions import MINUTES_PER_DAY, Run
 from nodetriage.service import table
+from nodetriage.service.command_line import BAD_CONFIGURATION
 
 Args = argparse.Namespace
-BAD_COMMAND_LINE = 78  # EX_CONFIG of sysexits.h, as everywhere in nodetriage
-
 Verb = Callable[[Args], Answer]
 
 
@@ -57,7 +56,7 @@ def _speaking(name: str, verb: Verb) -> Callable[[Args], int]:
             answer = verb(args)
         except OutOfDomain as error:
             sys.stderr.write(f"model {name}: {error}\n")
-            return BAD_COMMAND_LINE
+            return BAD_CONFIGURATION
         if args.json:
             sys.stdout.write(answer.as_json())
         else:

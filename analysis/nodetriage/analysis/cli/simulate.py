@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from nodetriage.service.command_line import BAD_CONFIGURATION, UNKNOWN
+
 
 def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds `simulate`; `args.verb(args)` runs it and gives the exit status."""
@@ -54,10 +56,10 @@ def write(args: argparse.Namespace) -> int:
             sys.stdout.writelines(f"{file}: {count} rows\n" for file, count in rows.items())
     except ValueError as error:
         sys.stderr.write(f"simulate: {error}\n")
-        return 78  # EX_CONFIG of sysexits.h
+        return BAD_CONFIGURATION
     except (OSError, TableError) as error:
         sys.stderr.write(f"simulate: {error}\n")
-        return 3
+        return UNKNOWN
     return 0
 
 

@@ -1,10 +1,8 @@
 """Events and outages from the controller's store, read through SQLAlchemy, and from CSV or Parquet files."""
 
-import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import quote
 
 import polars as pl
 import sqlalchemy as sql
@@ -23,22 +21,14 @@ from nodetriage.analysis.tables import (
     sound_events,
     sound_outages,
 )
+from nodetriage.checks.model.settings import ConfigError
+from nodetriage.controller.store.database import NoDatabase, open_database, without_password
+from nodetriage.controller.store.schema import events, incidents
 from nodetriage.v1 import health_pb2
 
 # nodetriage.v1.EventKind, the kinds that concern a node's health.
 _KINDS = {1: "raised", 2: "changed", 3: "repeated", 4: "cleared", 5: "outcome"}
 _BATCH_ROWS = 100_000
-
-_events = sql.table(
-    "events",
-    *(
-        sql.column(c)
-        for c in ("id", "node", "at_us", "kind", "check_name", "component", "fault", "severity", "message")
-    ),
-)
-
-
-_incidents = sql.table("incidents", *(sql.column(c) for c in ("node", "fault", "drained_us")))
 
 
 def read_events(path: Path, now: datetime) -> Imported:
@@ -58,13 +48,12 @@ def read_store(
 
     Raises TableError where there is no such database or it has no table of events. Nothing is written.
     """
-    engine = open_store(url)
+    engine = _open(url)
     try:
         with engine.connect() as connection:
-            events = _events_from(connection, now, since, until)
-            return events, _outages_from(connection, now)
+            return _events_from(connection, now, since, until), _outages_from(connection, now)
     except sql.exc.SQLAlchemyError as error:
-        raise TableError(f"{_without_password(url)}: no events: {_first_line(error)}") from error
+        raise TableError(f"{without_password(url)}: no events: {_first_line(error)}") from error
     finally:
         engine.dispose()
 
@@ -87,7 +76,7 @@ def _outages_from(connection: sql.Connection, now: datetime) -> Imported:
     """Incidents for which a node was drained. A store from before there were incidents has none."""
     if not sql.inspect(connection).has_table("incidents"):
         return Imported(empty(OUTAGES))
-    c = _incidents.c
+    c = incidents.c
     rows = connection.execute(sql.select(c.node, c.fault, c.drained_us).where(c.drained_us.is_not(None)))
     frame = pl.DataFrame(
         [tuple(row) for row in rows],
@@ -97,36 +86,15 @@ def _outages_from(connection: sql.Connection, now: datetime) -> Imported:
     return sound_outages(frame, now)
 
 
-def open_store(url: str) -> sql.Engine:
-    """An engine for `url`. Raises TableError where SQLite would make a new file, or where the URL is wrong."""
+def _open(url: str) -> sql.Engine:
     try:
-        parsed = sql.make_url(url)
-    except sql.exc.ArgumentError as error:
-        raise TableError(f"--database: expected an SQLAlchemy URL such as sqlite:////PATH: {error}") from error
-    kind = parsed.get_backend_name()
-    if kind == "sqlite" and parsed.database:
-        return _open_sqlite(Path(parsed.database))
-    options: dict[str, object] = {}
-    if kind == "postgresql":
-        # As for the controller: the driver need not be named. Reads only, and stops waiting where no server answers.
-        parsed = parsed.set(drivername="postgresql+psycopg")
-        options = {"connect_timeout": 10, "options": "-c default_transaction_read_only=on"}
-    try:
-        return sql.create_engine(parsed, connect_args=options)
-    except (sql.exc.SQLAlchemyError, ImportError) as error:
-        raise TableError(f"{_without_password(url)}: {error}") from error
-
-
-def _open_sqlite(path: Path) -> sql.Engine:
-    """Reads only: an ordinary connection would make a new file where there is none."""
-    if not path.exists():
-        raise TableError(f"{path}: no such file")
-    where = f"file:{quote(str(path.absolute()))}?mode=ro"
-    return sql.create_engine("sqlite://", creator=lambda: sqlite3.connect(where, uri=True, timeout=30))
+        return open_database(url, read_only=True)
+    except (ConfigError, NoDatabase) as error:
+        raise TableError(f"--database: {error}") from error
 
 
 def _events_from(connection: sql.Connection, now: datetime, since: datetime | None, until: datetime | None) -> Imported:
-    c = _events.c
+    c = events.c
     wanted = sql.select(c.id, c.node, c.at_us, c.kind, c.check_name, c.component, c.fault, c.severity)
     if since is not None:
         wanted = wanted.where(c.at_us >= _unix_us(since))
@@ -134,15 +102,15 @@ def _events_from(connection: sql.Connection, now: datetime, since: datetime | No
         wanted = wanted.where(c.at_us < _unix_us(until))
     rows = _fetched(connection, wanted)
     other = rows.filter(~pl.col("kind").is_in(list(_KINDS)))
-    events = rows.filter(pl.col("kind").is_in(list(_KINDS))).with_columns(
+    health = rows.filter(pl.col("kind").is_in(list(_KINDS))).with_columns(
         pl.from_epoch("at_us", time_unit="us").dt.replace_time_zone("UTC").alias("at"),
         pl.col("kind").replace_strict(_KINDS, return_dtype=pl.String),
         pl.col("check_name").alias("check"),
         pl.when(pl.col("severity") > 0).then("severity").alias("severity"),
     )
     codes = _xids(connection, wanted)
-    events = events.join(codes, on="id", how="left", maintain_order="left").select(*EVENTS)
-    sound = sound_events(events, now)
+    health = health.join(codes, on="id", how="left", maintain_order="left").select(*EVENTS)
+    sound = sound_events(health, now)
     left_out = {"about the agent itself, not the node": other.height} if other.height else {}
     return Imported(sound.frame, sound.problems + Problems(left_out=left_out))
 
@@ -161,7 +129,7 @@ _ROW = {
 
 def _fetched(connection: sql.Connection, wanted: sql.Select[tuple[object, ...]]) -> pl.DataFrame:
     # Batches: a year's events never become Python objects all at once.
-    result = connection.execution_options(stream_results=True).execute(wanted.order_by(_events.c.id))
+    result = connection.execution_options(stream_results=True).execute(wanted.order_by(events.c.id))
     frames = [pl.DataFrame(schema=_ROW)]
     while batch := result.fetchmany(_BATCH_ROWS):
         frames.append(pl.DataFrame([tuple(row) for row in batch], schema=_ROW, orient="row"))
@@ -170,7 +138,7 @@ def _fetched(connection: sql.Connection, wanted: sql.Select[tuple[object, ...]])
 
 def _xids(connection: sql.Connection, wanted: sql.Select[tuple[object, ...]]) -> pl.DataFrame:
     """The Xid code of each event that carries one in its evidence."""
-    c = _events.c
+    c = events.c
     found = []
     messages = wanted.with_only_columns(c.id, c.message).where(c.check_name.like("%xid%"))
     for number, message in connection.execution_options(stream_results=True).execute(messages):
@@ -185,10 +153,6 @@ def _xids(connection: sql.Connection, wanted: sql.Select[tuple[object, ...]]) ->
 
 def _unix_us(at: datetime) -> int:
     return int(at.timestamp() * 1_000_000)
-
-
-def _without_password(url: str) -> str:
-    return sql.make_url(url).render_as_string(hide_password=True)
 
 
 def _first_line(error: Exception) -> str:
