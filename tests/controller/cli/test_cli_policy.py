@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from opened_store import event, opened
 from simulated import START, Month
 
 from nodetriage.controller.cli.main import main
@@ -15,6 +16,7 @@ from nodetriage.controller.settings.policy_file import load_policy, shipped_poli
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import state_store
 from nodetriage.controller.store.database import create_tables, open_database
+from nodetriage.v1 import health_pb2 as pb
 
 
 @pytest.fixture
@@ -114,9 +116,29 @@ def test_what_shadow_kept_from_being_done_is_counted_by_fault(
     engine.dispose()
 
     assert main(["dry-run", "--database", sqlite_url, "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["actions"]
     assert (row["action"], row["fault"], row["times"], row["nodes"]) == ("drain_after_job", "ib_link_down", 3, 2)
     assert main(["dry-run", "--database", sqlite_url]) == 0
+
+
+async def test_each_job_that_an_observing_hook_would_have_refused_is_in_the_report(
+    sqlite_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(seq: int, job: str, **evidence: bool) -> pb.Event:
+        whole = {"job_id": pb.Value(text=job), **{name: pb.Value(flag=flag) for name, flag in evidence.items()}}
+        kind = pb.EVENT_KIND_OUTCOME
+        return event(seq, kind=kind, check="prolog", component="0000:3a:00.0", fault="gpu_off_bus", evidence=whole)
+
+    async with opened(sqlite_url, "n1") as store:
+        now_us = time.time_ns() // 1000
+        events = [said(1, "7", would_refuse=True), said(2, "8", refused=True), said(3, "9", would_refuse=False)]
+        for one in events:
+            one.at_unix_us = now_us
+        await store.record("n1", events, now_us)
+
+    assert main(["dry-run", "--database", sqlite_url, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (row["node"], row["hook"], row["fault"], row["job"]) == ("n1", "prolog", "gpu_off_bus", "7")
 
 
 def test_a_replay_prints_both_policies_figures_and_their_difference(

@@ -1,6 +1,7 @@
 """The verbs `policy explain`, `policy check`, `dry-run` and `replay`: what a policy says and would do."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,10 @@ from nodetriage.service import moment
 if TYPE_CHECKING:
     from nodetriage.checks.model import Severity
     from nodetriage.controller.settings.rules import Policy
+    from nodetriage.service.table import Table
+
+KEPT = ("action", "fault", "severity", "times", "nodes", "last")
+JOBS = ("at", "node", "hook", "fault", "component", "job")
 
 
 def add(verbs: Any) -> None:
@@ -28,7 +33,7 @@ def add(verbs: Any) -> None:
     policy.add_argument("--policy", type=Path, metavar="FILE", help="this policy and not the one in force")
     add_options(policy)
     policy.set_defaults(verb=_policy)
-    text = "what shadow rules, new checks or a milder mode kept from being done"
+    text = "what shadow rules, new checks or a milder mode kept from being done, and jobs that hooks would refuse"
     dry_run = verbs.add_parser("dry-run", help=text, description=text)
     moment.add_since(dry_run, "not older than", "7d")
     add_options(dry_run)
@@ -110,16 +115,30 @@ def _node(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
 
 
 def _dry_run(arguments: argparse.Namespace) -> int:
-    from nodetriage.controller.cli import format, render
+    from nodetriage.controller.cli import format
     from nodetriage.controller.store import fleet, state_store
 
     with connection(arguments) as opened:
-        found = fleet.shadow_actions(opened, state_store.to_us(arguments.since))
-    rows = [{**row, "severity": format.severity(row["severity"]), "last": format.iso(row["last_us"])} for row in found]
-    columns = ("action", "fault", "severity", "times", "nodes", "last")
-    shown = render.record_table(columns, rows) if rows else "the policy held nothing back"
-    print_result(arguments, [{name: row[name] for name in columns} for row in rows], shown)
+        since_us = state_store.to_us(arguments.since)
+        found, refused = fleet.shadow_actions(opened, since_us), fleet.jobs_not_refused(opened, since_us)
+    kept = [{**row, "severity": format.severity(row["severity"]), "last": format.iso(row["last_us"])} for row in found]
+    jobs = [{**row, "at": format.iso(row["at_us"])} for row in refused]
+    parts = [
+        _held_back(KEPT, kept, "the policy held nothing back"),
+        _held_back(JOBS, jobs, "no hook held a refusal back"),
+    ]
+    print_result(arguments, {"actions": _only(KEPT, kept), "jobs": _only(JOBS, jobs)}, *parts)
     return 0
+
+
+def _held_back(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], nothing: str) -> "Table | str":
+    from nodetriage.controller.cli import render
+
+    return render.record_table(columns, rows) if rows else nothing
+
+
+def _only(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in columns} for row in rows]
 
 
 def _replay(arguments: argparse.Namespace) -> int:

@@ -8,9 +8,11 @@ from sqlalchemy import Connection, Row, func, select
 
 from nodetriage.controller.store import history
 from nodetriage.controller.store.history import NodeRow, StoredEvent
-from nodetriage.controller.store.schema import actions, node_states, transitions
+from nodetriage.controller.store.schema import actions, events, node_states, transitions
 from nodetriage.v1 import health_pb2
 
+HOOKS = ("prolog", "epilog")  # as whose outcome an agent reports what its hooks did
+MOST_JOBS = 1000
 NEVER_RAN = 0xFFFFFFFF  # CheckState.age_ms
 
 
@@ -108,3 +110,23 @@ def shadow_actions(connection: Connection, since_us: int) -> list[dict[str, Any]
     )
     names = ("action", "fault", "severity", "times", "nodes", "last_us")
     return [dict(zip(names, row, strict=True)) for row in connection.execute(query)]
+
+
+def jobs_not_refused(connection: Connection, since_us: int, limit: int = MOST_JOBS) -> list[dict[str, Any]]:
+    """The jobs that a hook would have refused if it did not only observe, the newest `limit` of them, oldest first."""
+    e = events.c
+    query = (
+        select(e.node, e.at_us, e.check_name, e.fault, e.component, e.message)
+        .where(e.at_us >= since_us, e.check_name.in_(HOOKS), e.fault != "")
+        .where(e.kind == health_pb2.EVENT_KIND_OUTCOME)
+        .order_by(e.id.desc())
+    )
+    found: list[dict[str, Any]] = []
+    for row in connection.execution_options(stream_results=True, max_row_buffer=1000).execute(query):
+        evidence = health_pb2.Event.FromString(row.message).evidence
+        if evidence["would_refuse"].flag:
+            names = (row.at_us, row.node, row.check_name, row.fault, row.component, evidence["job_id"].text)
+            found.append(dict(zip(("at_us", "node", "hook", "fault", "component", "job"), names, strict=True)))
+        if len(found) >= limit:
+            break
+    return found[::-1]
