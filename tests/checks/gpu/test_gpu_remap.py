@@ -73,5 +73,5 @@ def test_where_no_gpu_can_remap_the_check_is_skipped(tmp_path: Path) -> None:
         json.dumps([{"index": 0, "pci": "0000:1b:00.0", "uuid": "GPU-1", "name": "Tesla T4"}])
     )
 
-    with pytest.raises(Unavailable, match="row remapping"):
+    with pytest.raises(Unavailable, match="remap memory rows"):
         read(Host(tmp_path))

@@ -1,7 +1,7 @@
-"""Power supplies that failed, lost their input or went missing, and redundancy that is gone, as the BMC sees them.
+"""Power supplies that failed, lost their input or went missing, and redundancy that is gone, as the BMC reports them.
 
 Asks `ipmitool sdr type` for power supplies and power units (IPMI 2.0, table 42-3, sensor types 08h and 09h). A supply
-without input still has the status "ok": discrete sensors are judged by the states they assert.
+without input still has the status "ok", so what counts is the states that a discrete sensor asserts.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,19 @@ _REDUNDANCY_LOST = (
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What each is worth. One supply of several may fail and the node works on: see to it, in the day."""
+    """Severities. When one of several supplies fails, the node still works."""
 
-    failed: Severity = Severity.WARNING
-    redundancy_lost: Severity = Severity.MAJOR  # the next one to fail takes the jobs with it
+    failed: Severity = Severity.WARNING  # a supply that failed, lost its input or is gone
+    redundancy_lost: Severity = Severity.MAJOR  # the next supply that fails stops the node
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
+    """The sensors that have a reading."""
+
     supplies: tuple[ipmi.Sensor, ...]  # their discrete status sensors
     units: tuple[ipmi.Sensor, ...]
-    seen: tuple[str, ...]  # supplies that were present at any look of this boot
+    seen: tuple[str, ...]  # supplies that were present in any run of this boot
 
 
 def read(host: Host) -> Power:

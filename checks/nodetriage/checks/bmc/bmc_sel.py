@@ -1,8 +1,8 @@
-"""New entries of the BMC's system event log that say that hardware failed, and a log that is full.
+"""New entries of the BMC's system event log that report a hardware failure, and a log that is full.
 
-Asks `ipmitool sel info`, `sel time get` and `sel elist last N` (IPMI 2.0, chapters 31 and 42). The log is never
-cleared: it is evidence, and others keep their place in it. What is new is told by record id and time, so that a log
-that somebody else cleared starts anew here too.
+Asks `ipmitool sel info`, `sel time get` and `sel elist last N` (IPMI 2.0, chapters 31 and 42). The check never clears
+the log: it is evidence, and other programs remember their place in it. An entry is new if no earlier run saw its record
+id and time, so the check also works after somebody else cleared the log.
 """
 
 import re
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity
 from nodetriage.checks.readers import ipmi
 
-_LAST = 64  # entries a look; reading a log of a thousand takes a slow BMC half a minute
-# The first that fits decides. A "Critical Interrupt" that a bus corrected is only worth knowing.
+_LAST = 64  # entries in each run; a slow BMC takes half a minute to print a thousand
+# The first rule that matches decides. A "Critical Interrupt" that a bus corrected is a warning.
 _RULES: tuple[tuple[str, str, str, Severity], ...] = (
     # sensor, event, fault
     ("Critical Interrupt", "Correctable|Degraded|Software NMI|Diagnostic", "bmc_bus_corrected", Severity.WARNING),
@@ -31,17 +31,17 @@ _RULES: tuple[tuple[str, str, str, Severity], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`first_look_h` and `first_look`: entries that young count, at most that much, when nobody looked before: what
-    is in the log from before a reboot may be why the machine rebooted, or may have been repaired since."""
+    """The first run of a boot cannot tell which entries are new: an old one may be why the machine was rebooted, or may
+    have been repaired since."""
 
-    first_look_h: float = 1.0
-    first_look: Severity = Severity.MAJOR
-    full_at_pct: int = 90
+    first_look_h: float = 1.0  # in the first run only entries younger than this count
+    first_look: Severity = Severity.MAJOR  # and they get at most this severity
+    full_at_pct: int = 90  # the log counts as full from here on
 
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """`now_s` is the BMC's clock; -1 where it cannot be read."""
+    """`now_s` is the BMC's clock, seconds since 1970; -1 where it cannot be read."""
 
     now_s: float
     used_pct: int
@@ -82,7 +82,7 @@ def judge(now: EventLog, before: EventLog | None, policy: Policy) -> Iterator[Fi
 
 
 def next_state(before: EventLog | None, now: EventLog) -> EventLog:
-    """The newest entries, and those of the look before: an answer that was cut short makes none of them new."""
+    """The newest entries and those of the run before: after a shortened answer no old entry counts as new."""
     known = dict.fromkeys((*(before.entries if before else ()), *now.entries))
     return replace(now, entries=tuple(known)[-2 * _LAST :])
 

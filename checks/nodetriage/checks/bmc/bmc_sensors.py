@@ -1,7 +1,7 @@
-"""Fans and temperatures beyond their thresholds, as the BMC sees them; and a BMC that does not answer.
+"""Fans and temperatures past their thresholds, as the BMC reports them; and a BMC that does not answer.
 
 Asks `ipmitool sdr type` for fans and temperatures (IPMI 2.0, sensor types 04h and 01h). The thresholds are the
-vendor's own, kept in the BMC; none of ours is put beside them.
+vendor's, which the BMC stores; this check has none of its own.
 """
 
 from collections.abc import Iterator
@@ -13,16 +13,18 @@ from nodetriage.checks.readers import ipmi
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a sensor is worth that is past its critical, or its non-recoverable threshold."""
+    """Severities of a sensor that is past its critical or its non-recoverable threshold."""
 
     temperature_critical: Severity = Severity.MAJOR
     temperature_non_recoverable: Severity = Severity.CRITICAL
-    fan_critical: Severity = Severity.WARNING  # the others speed up; heat is judged by temperatures
+    fan_critical: Severity = (
+        Severity.WARNING
+    )  # the other fans speed up, and the temperatures show whether that is enough
 
 
 @dataclass(frozen=True, slots=True)
 class Air:
-    """`silent`: what the BMC did not answer to; then there are no sensors."""
+    """`silent` is the question to which the BMC gave no answer; then there are no sensors."""
 
     fans: tuple[ipmi.Sensor, ...] = ()
     temperatures: tuple[ipmi.Sensor, ...] = ()

@@ -1,8 +1,8 @@
 """Ethernet links that are down, slow or flapping, and bonds that lost a member.
 
-Reads /sys/class/net (Documentation/ABI/testing/sysfs-class-net): physical functions on PCI, and bonds. A port that
-nobody named and that never was up since boot is unused, and no fault. Ports with RDMA belong to ib_link, unless they
-are named here.
+Reads /sys/class/net (Documentation/ABI/testing/sysfs-class-net): physical functions on PCI, and bonds. A port that the
+settings do not name and that was never up in this boot is unused, and no fault. ib_link checks ports with RDMA, unless
+the settings name them here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,20 +18,20 @@ from nodetriage.checks.rules.counters import rise
 class Expected:
     """Interfaces that should be up."""
 
-    count: int = 1  # how many of that pattern
-    speed_mbps: int = 0  # 0: not judged
-    down: Severity = Severity.CRITICAL
-    slow: Severity = Severity.MAJOR
+    count: int = 1  # how many interfaces match the pattern
+    speed_mbps: int = 0  # 0: any speed is right
+    down: Severity = Severity.CRITICAL  # without a link, or missing
+    slow: Severity = Severity.MAJOR  # slower than speed_mbps
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Interfaces that nobody names are watched from the first time that they are up."""
+    """An interface that `expected` does not name counts once it has been up."""
 
     expected: Mapping[str, Expected] = field(default_factory=dict)  # by pattern of interface names
-    down: Severity = Severity.MAJOR  # was up since boot, and nobody says that it must be
-    flap_window_s: float = 10_800.0
-    serious_flaps: int = 3  # within the window: major instead of warning
+    down: Severity = Severity.MAJOR  # an interface that `expected` does not name lost its link
+    flap_window_s: float = 10_800.0  # in which lost links are counted
+    serious_flaps: int = 3  # from so many in the window on they are major instead of a warning
 
 
 def read(host: Host) -> tuple[Interface, ...]:
@@ -39,7 +39,7 @@ def read(host: Host) -> tuple[Interface, ...]:
 
 
 def next_state(before: tuple[Interface, ...] | None, now: tuple[Interface, ...]) -> tuple[Interface, ...]:
-    """The newest reading, with whether each was ever up, and when it lost its carrier."""
+    """The newest reading, with whether each interface was ever up, and when it lost its carrier."""
     old = {interface.name: interface for interface in before or ()}
     return tuple(_since(old.get(interface.name), interface) for interface in now)
 
@@ -50,7 +50,7 @@ def _since(old: Interface | None, now: Interface) -> Interface:
 
 
 def _downs(old: Interface | None, now: Interface) -> int:
-    """Times down since the last look; 0 where the count was reset."""
+    """How often it lost its carrier since the last run; 0 where the counter was reset."""
     return rise(old.downs if old else None, now.downs)
 
 

@@ -1,8 +1,8 @@
-"""Errors that InfiniBand and RoCE ports count, by their rates; counters that are full and count no more.
+"""Errors that InfiniBand and RoCE ports count, by their rates; counters that are full and no longer count.
 
 Reads ports/PORT/counters (Documentation/ABI/stable/sysfs-class-infiniband); on Ethernet the netdev's receive errors.
-What congestion and programs cause (port_xmit_wait, VL15_dropped, RNR retries, flushed requests) is not judged, nor what
-the far side reports of itself. Only the rise between two looks counts; a counter that fell was reset.
+The check leaves out what congestion and programs cause (port_xmit_wait, VL15_dropped, RNR retries, flushed requests),
+and what the other end reports about itself. Only the rise between two runs counts; a counter that fell was reset.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,15 @@ from nodetriage.checks.rules.counters import HOUR_S, per_hour
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How fast a counter may rise."""
+    """A counter that rises at this rate or faster is a fault."""
 
-    per_h: float  # at or above this rate between two looks
-    at_least: int = 1  # errors between two looks; below that a rate is chance
+    per_h: float  # errors an hour between two runs
+    at_least: int = 1  # errors between two runs, below which the rate is chance
     severity: Severity = Severity.WARNING
 
 
 def _limits() -> dict[str, Limit]:
-    """120 symbol errors an hour are the bit error rate of 1e-12 that the InfiniBand specification allows."""
+    """The InfiniBand specification allows a bit error rate of 1e-12, which is 120 symbol errors an hour."""
     return {
         "symbol_error": Limit(120, 20, Severity.MAJOR),
         "link_error_recovery": Limit(3, 3),
@@ -37,14 +37,14 @@ def _limits() -> dict[str, Limit]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`limits` by counter; those that are named in a file are added to, or replace, the defaults."""
+    """A limit in a settings file replaces the default for the same counter; the other defaults stay."""
 
-    limits: Mapping[str, Limit] = field(default_factory=_limits)
-    full_since_boot: bool = False  # report counters too that were full at the first look: many are, after one bad day
+    limits: Mapping[str, Limit] = field(default_factory=_limits)  # by counter
+    full_since_boot: bool = False  # report counters too that were full in the first run, often from one bad day
 
 
 def read(host: Host) -> tuple[Counters, ...]:
-    """Raises Unavailable where no port tells of a counter."""
+    """Raises Unavailable where no port has a counter that may be read."""
     ports = read_counters(host)
     if not any(port.values or port.error for port in ports):
         raise Unavailable("no port in /sys/class/infiniband has counters that may be read")
@@ -52,7 +52,7 @@ def read(host: Host) -> tuple[Counters, ...]:
 
 
 def next_state(before: tuple[Counters, ...] | None, now: tuple[Counters, ...]) -> tuple[Counters, ...]:
-    """The newest values, with the counters that were full at the first look at their port and have been since."""
+    """The newest values, with the counters that were full when their port was first seen and still are."""
     old = {port.name: port for port in before or ()}
     return tuple(_since(old.get(port.name), port) for port in now)
 
@@ -63,7 +63,7 @@ def _since(old: Counters | None, port: Counters) -> Counters:
 
 
 def judge(now: tuple[Counters, ...], before: tuple[Counters, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """One finding a port: the gravest of the counters that rose too fast, and the others in its evidence."""
+    """One finding for each port, with the gravest severity; its evidence has each counter that rose too fast."""
     old = {port.name: port for port in before or ()}
     for port in next_state(before, now):
         if port.error:

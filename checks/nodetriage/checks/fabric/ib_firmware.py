@@ -1,4 +1,4 @@
-"""InfiniBand and RoCE adapters whose firmware differs from their twins' in this node, or from what the site wants.
+"""InfiniBand and RoCE adapters whose firmware differs from others of their board, or from the settings.
 
 Reads fw_ver and board_id of /sys/class/infiniband/HCA (Documentation/ABI/stable/sysfs-class-infiniband).
 """
@@ -15,15 +15,15 @@ from nodetriage.checks.readers.sysfs import text_if_told
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Adapters of one board are compared with each other where `expected` does not name their board."""
+    """Where `expected` does not name a board, its adapters should all have the version that most of them have."""
 
-    expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # versions by pattern of board_id
+    expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # right versions, by pattern of board_id
     severity: Severity = Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """`version` and `board` are "" where the driver does not tell."""
+    """`version` and `board` are "" where the driver has no such file."""
 
     name: str
     pci: str
@@ -32,10 +32,10 @@ class Adapter:
 
 
 def read(host: Host) -> tuple[Adapter, ...]:
-    """Raises Unavailable where no adapter tells its firmware's version."""
+    """Raises Unavailable where no adapter has a firmware version."""
     found = tuple(_read_one(host, hca) for hca in hcas(host))
     if not any(adapter.version for adapter in found):
-        raise Unavailable("no adapter in /sys/class/infiniband tells its firmware (fw_ver)")
+        raise Unavailable("no adapter in /sys/class/infiniband has a firmware version (fw_ver)")
     return found
 
 

@@ -1,7 +1,7 @@
-"""InfiniBand and RoCE ports that are down, slow, narrow, flapping, or wait for a subnet manager.
+"""InfiniBand and RoCE ports that are down, slow, narrow, flapping, or that wait for a subnet manager.
 
-Reads /sys/class/infiniband/HCA/ports/PORT (Documentation/ABI/stable/sysfs-class-infiniband). Virtual functions are
-left out. On Ethernet the InfiniBand counters stay 0, so flaps come from the netdev's carrier_down_count.
+Reads /sys/class/infiniband/HCA/ports/PORT (Documentation/ABI/stable/sysfs-class-infiniband), without virtual functions.
+On Ethernet the InfiniBand counters stay 0, so there the netdev's carrier_down_count shows lost links.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,27 +15,27 @@ from nodetriage.checks.rules.port_history import downs_since, next_state
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What the ports of some HCAs are for. 0 means: not judged."""
+    """What the ports of some HCAs should be like. 0: any value is right."""
 
     hcas: tuple[str, ...] = ()  # shell patterns of HCA names
-    ports: int = 0  # how many there should be
-    rate_gbps: float = 0
-    width: int = 0  # lanes
-    down: Severity = Severity.CRITICAL
-    slow: Severity = Severity.MAJOR
-    must_be_up: bool = True  # False: a port that was never up since boot may stay down
+    ports: int = 0  # how many ports there should be
+    rate_gbps: float = 0  # at least
+    width: int = 0  # lanes, at least
+    down: Severity = Severity.CRITICAL  # of a port that is down or missing
+    slow: Severity = Severity.MAJOR  # of a port that is slow or narrow
+    must_be_up: bool = True  # false: a port that was never up in this boot may stay down
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`others` is for ports that no role claims."""
+    """What each port is for."""
 
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    others: Role = Role(must_be_up=False)
+    roles: Mapping[str, Role] = field(default_factory=dict)  # by a name of your choice
+    others: Role = Role(must_be_up=False)  # for ports whose HCA no role names
     init_grace_s: float = 180.0  # how long a port may wait for its subnet manager
-    flap_window_s: float = 10_800.0
-    serious_flaps: int = 3  # within the window: major instead of warning
-    full_since_boot: bool = False  # report counters too that were full at the first look: many are, after one bad day
+    flap_window_s: float = 10_800.0  # in which lost links are counted
+    serious_flaps: int = 3  # from so many in the window on they are major instead of a warning
+    full_since_boot: bool = False  # report counters too that were full in the first run, often from one bad day
 
 
 def read(host: Host) -> tuple[Port, ...]:
@@ -97,7 +97,7 @@ def _judge_speed(port: Port, role: Role) -> Iterator[Finding]:
     found: dict[str, Scalar] = {"rate_gbps": port.rate_gbps, "width": port.width, "speed": port.speed, "pci": port.pci}
     below = port.rate_gbps < role.rate_gbps
     if 0 < port.width < role.width and (below or not role.rate_gbps):
-        # 200 Gb/s is 4X HDR as well as 2X NDR on a split cable: lanes count where the rate fell with them.
+        # 4X HDR and, on a split cable, 2X NDR both give 200 Gb/s: fewer lanes count only with a lower rate.
         yield Finding(port.name, "ib_link_narrow", role.slow, {**found, "expected_width": role.width})
     elif below:
         yield Finding(port.name, "ib_link_slow", role.slow, {**found, "expected_gbps": role.rate_gbps})

@@ -1,7 +1,7 @@
-"""How the driver runs the GPUs: persistence mode off where it should be on, GPUs of one kind with different VBIOS.
+"""GPUs without the persistence mode that they should have, and GPUs of one name with different VBIOS versions.
 
-Source: nvmlDeviceGetPersistenceMode, nvmlDeviceGetVbiosVersion. A driver that does not fit its library refuses every
-call; that is gpu_lost's gpu_driver_unusable.
+Source: nvmlDeviceGetPersistenceMode, nvmlDeviceGetVbiosVersion. A driver whose version differs from its library's
+refuses all calls; gpu_lost reports that as gpu_driver_unusable.
 """
 
 from collections import Counter
@@ -14,16 +14,16 @@ from nodetriage.checks.readers.gpu import answering, number
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`expect_persistence`: without it the driver unloads state between jobs, and counters start anew each time."""
+    """Without persistence mode the driver unloads a GPU's state between jobs, and its counters start at 0 each time."""
 
-    expect_persistence: bool = False
-    boot_grace_s: float = 600.0  # nvidia-persistenced starts late, and needs half a minute for eight GPUs
-    vbios: str = ""  # what every GPU should have; empty: what most of the same name have
+    expect_persistence: bool = False  # persistence mode should be on
+    boot_grace_s: float = 600.0  # after a boot; nvidia-persistenced needs half a minute for eight GPUs
+    vbios: str = ""  # the version that each GPU should have; empty: what most GPUs of the same name have
 
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """One GPU as the driver runs it."""
+    """One GPU. `persistence` is None and `vbios` "" where NVML does not tell."""
 
     pci: str
     uuid: str
@@ -44,7 +44,7 @@ def read(host: Host) -> tuple[Driven, ...]:
         if vbios or mode is not None:
             found.append(Driven(gpu.pci, gpu.uuid, gpu.name, vbios, None if mode is None else bool(mode), uptime_s))
     if not found:
-        raise Unavailable("no GPU here tells its VBIOS or its persistence mode")
+        raise Unavailable("NVML reports neither VBIOS nor persistence mode of any GPU here")
     return tuple(found)
 
 
@@ -59,7 +59,7 @@ def judge(now: tuple[Driven, ...], before: tuple[Driven, ...] | None, policy: Po
 
 
 def _vbios(alike: list[Driven], wanted: str) -> Iterator[Finding]:
-    """The odd ones; where none has a majority, all are named at once."""
+    """One finding for each GPU that differs; where no version has a majority, one for all of them."""
     versions = Counter(gpu.vbios for gpu in alike).most_common()
     if not wanted and len(versions) > 1 and versions[0][1] == versions[1][1]:
         yield Finding(

@@ -1,7 +1,7 @@
-"""Memory errors of GPUs, as NVML counts them since the driver was loaded or the GPU was reset.
+"""Memory errors that GPUs counted since the driver was loaded or the GPU was reset.
 
-Source: nvmlDeviceGetTotalEccErrors (volatile), nvmlDeviceGetSramEccErrorStatus, nvmlDeviceGetEccMode. The aggregate
-counts of a board's life are not judged: they would hold a row against it that was replaced long ago.
+Source: nvmlDeviceGetTotalEccErrors (volatile), nvmlDeviceGetSramEccErrorStatus, nvmlDeviceGetEccMode. The lifetime
+counts of a board play no part: they still count rows that were replaced long ago.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,11 +17,11 @@ _UNCORRECTED = "gpu_ecc_uncorrected"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`expect_ecc`: ECC that is off is a fault."""
+    """What is a fault, and how grave the errors are that the first run finds."""
 
-    expect_ecc: bool = False
-    corrected_per_hour: float = 1000.0  # between two looks; a healthy GPU has a handful in its life
-    first_look: Severity = Severity.MAJOR  # uncorrected errors from before the first look: a job survived them
+    expect_ecc: bool = False  # ECC should be on
+    corrected_per_hour: float = 1000.0  # between two runs; a healthy GPU corrects a few errors in its life
+    first_look: Severity = Severity.MAJOR  # of uncorrected errors from before the first run: a job survived them
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ def judge(now: tuple[Errors, ...], before: tuple[Errors, ...] | None, policy: Po
         yield from _uncorrected(gpu, old, policy)
         if old and gpu.at_s > old.at_s:
             new, hours = increase(old.corrected, gpu.corrected), (gpu.at_s - old.at_s) / 3600
-            if new > 1 and new / hours > policy.corrected_per_hour:  # a single one is no rate
+            if new > 1 and new / hours > policy.corrected_per_hour:  # one error gives no rate
                 rate: dict[str, Scalar] = {"new": new, "per_hour": round(new / hours, 1), "uuid": gpu.uuid}
                 yield Finding(gpu.pci, "gpu_ecc_corrected_rate", Severity.WARNING, rate)
 
 
 def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Finding]:
-    """The total counts DRAM and SRAM; the driver may count SRAM apart."""
+    """The total counts DRAM and SRAM; some drivers also count SRAM by itself."""
     counts: dict[str, Scalar] = {"since_reset": gpu.uncorrected or 0, "sram_since_reset": gpu.sram_uncorrected or 0}
     if old is None:
         if gpu.uncorrected or gpu.sram_uncorrected:
@@ -93,7 +93,7 @@ def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Fi
 
 
 def clears(now: tuple[Errors, ...], before: tuple[Errors, ...] | None) -> Iterable[tuple[str, str]]:
-    """A count that fell says that the GPU was reset, which is the cure."""
+    """A count that fell shows that the GPU was reset, which repairs it."""
     earlier = {gpu.uuid: gpu for gpu in before or ()}
     for gpu in now:
         old = earlier.get(gpu.uuid)

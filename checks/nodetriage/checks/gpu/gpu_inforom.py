@@ -1,6 +1,6 @@
 """GPUs whose InfoROM is corrupt: it holds the board's configuration, its ECC history and its retired rows.
 
-Source: nvmlDeviceValidateInforom, which reads the flash memory and checks its sums.
+Source: nvmlDeviceValidateInforom, which reads the flash memory and compares its checksums.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from nodetriage.checks.readers.gpu import answering, number
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a corrupt InfoROM is worth: jobs run, but what the board remembers of itself is lost."""
+    """Jobs still run on a GPU with a corrupt InfoROM, but its error history is lost."""
 
-    severity: Severity = Severity.WARNING
+    severity: Severity = Severity.WARNING  # of a corrupt InfoROM
 
 
 @dataclass(frozen=True, slots=True)
 class InfoRom:
-    """NVML's answer for one GPU: 0, or the error that says it is corrupt."""
+    """NVML's answer for one GPU: 0, or the error code for a corrupt InfoROM."""
 
     pci: str
     uuid: str

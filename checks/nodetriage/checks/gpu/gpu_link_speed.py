@@ -1,8 +1,8 @@
-"""GPUs that work and whose PCIe link still runs slower than board and slot can.
+"""GPUs at work whose PCIe link runs slower than board and slot support.
 
-Source: nvmlDeviceGetCurrPcieLinkGeneration, nvmlDeviceGetMaxPcieLinkGeneration (what GPU and system can together) and
-the clocks event reasons: an idle GPU lets its link fall to the lowest generation, and that is well. Lanes are
-pcie_link's.
+Source: nvmlDeviceGetCurrPcieLinkGeneration, nvmlDeviceGetMaxPcieLinkGeneration (what GPU and system support together)
+and the clocks event reasons. An idle GPU sets its link to the lowest generation, which is no fault. pcie_link checks
+the lanes.
 """
 
 from collections.abc import Iterator
@@ -17,26 +17,26 @@ _IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One slow look at a working GPU may be the moment in which its link speeds up."""
+    """A single run can see a GPU at work just before its link speeds up."""
 
-    slow_runs: int = 3  # looks at the working GPU in a row that must find its link slow
-    severity: Severity = Severity.MAJOR
+    slow_runs: int = 3  # runs in a row that must see the GPU at work and its link slow
+    severity: Severity = Severity.MAJOR  # of a slow link
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One GPU's link, by PCIe generation."""
+    """One GPU's link; `generation` and `most` are PCIe generations."""
 
     pci: str
     uuid: str
     generation: int
     most: int
     busy: bool
-    slow_runs: int = 0  # the memory's
+    slow_runs: int = 0  # kept from earlier runs
 
 
 def read(host: Host) -> tuple[Speed, ...]:
-    """Raises Unavailable where no GPU tells of its link and of what it does."""
+    """Raises Unavailable where NVML reports for no GPU both its link and whether it is idle."""
     found = []
     for gpu in answering(host, whole=True):
         generation, most = number(gpu, "pcie_generation"), number(gpu, "pcie_generation_max")
@@ -44,12 +44,12 @@ def read(host: Host) -> tuple[Speed, ...]:
         if generation and most and reasons is not None:
             found.append(Speed(gpu.pci, gpu.uuid, generation, most, busy=not reasons & _IDLE))
     if not found:
-        raise Unavailable("no GPU here tells both its PCIe generation and whether it is idle")
+        raise Unavailable("NVML reports for no GPU here both its PCIe generation and whether it is idle")
     return tuple(found)
 
 
 def next_state(before: tuple[Speed, ...] | None, now: tuple[Speed, ...]) -> tuple[Speed, ...]:
-    """The newest reading, with how many looks in a row at the working GPU found its link slow."""
+    """The newest reading, with how many runs in a row saw the GPU at work and its link slow."""
     old = {gpu.uuid: gpu.slow_runs for gpu in before or ()}
     return keep(before, (replace(gpu, slow_runs=_slow_runs(old.get(gpu.uuid, 0), gpu)) for gpu in now))
 
@@ -61,7 +61,7 @@ def _slow_runs(before: int, gpu: Speed) -> int:
 
 
 def judge(now: tuple[Speed, ...], before: tuple[Speed, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """A GPU that was slow at work is held to be so while it idles: nothing shows the contrary."""
+    """A link that was slow at work stays a finding while the GPU idles: nothing shows that it is fast again."""
     here = {gpu.uuid for gpu in now}
     for gpu in next_state(before, now):
         if gpu.uuid in here and gpu.slow_runs >= policy.slow_runs:

@@ -2,7 +2,7 @@
 
 Compares three views: the PCI bus (/sys/bus/pci/devices, Documentation/ABI/testing/sysfs-bus-pci), NVML's list
 (nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex) and what the profile expects. A loop over the GPUs that NVML returns
-cannot see the one that is missing.
+misses the one that is gone.
 """
 
 from collections.abc import Iterator
@@ -13,37 +13,37 @@ from nodetriage.checks.model.kernel_line import any_of
 from nodetriage.checks.readers.nvidia_log import OFF_BUS, xids
 
 _DRIVER_FAILURES = (NvmlFailure.DRIVER_NOT_LOADED, NvmlFailure.VERSION_MISMATCH)
-_FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.MAJOR}  # the rest is high
+_FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.MAJOR}  # the others are critical
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the node should have; profiles fill it in."""
+    """The GPUs that the node should have; profiles set their number."""
 
-    expected_gpus: int = 0  # 0: not known
-    expected_pci: tuple[str, ...] = ()  # addresses as lspci -D prints them; names the GPU that is missing
-    many_refused: int = 4  # calls that fail on a GPU which answers others, from which it is more than a quirk
+    expected_gpus: int = 0  # 0: any number is right
+    expected_pci: tuple[str, ...] = ()  # addresses as lspci -D prints them, so that a missing GPU has a name
+    many_refused: int = 4  # so many failing calls, or more, on a GPU that answers others are major
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One GPU as NVML lists it."""
+    """One GPU in NVML's list; `failure` is set where it does not answer."""
 
     pci: str
     uuid: str
     failure: NvmlFailure | None
     text: str
-    refused: tuple[str, ...] = ()  # calls that gave an odd error
+    refused: tuple[str, ...] = ()  # calls that gave an unexpected error
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """`bus` leaves out virtual functions and what is bound to vfio-pci: those are not the driver's."""
+    """`bus` are PCI addresses, without virtual functions and without GPUs that vfio-pci has."""
 
     bus: tuple[str, ...]
-    nvml: tuple[Answer, ...] | None  # None: there is no NVML, and `why` says what is missing
+    nvml: tuple[Answer, ...] | None  # None: NVML is not available, and `why` says what is missing
     why: str = ""
-    ever: tuple[str, ...] = ()  # memory: every address seen on the bus since boot
+    ever: tuple[str, ...] = ()  # kept from earlier runs: each address seen in this boot
 
 
 def read(host: Host) -> Inventory:
@@ -65,7 +65,7 @@ def next_state(before: Inventory | None, now: Inventory) -> Inventory:
 
 
 def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[Finding]:
-    """Raises Unavailable where there is no GPU, none is expected and none was here before."""
+    """Raises Unavailable where there is no GPU, none is expected and none was here earlier in this boot."""
     expected = {*policy.expected_pci, *(before.ever if before else ())}
     if not now.bus and not now.nvml and not expected and not policy.expected_gpus:
         raise Unavailable("no NVIDIA GPU on the PCI bus")
@@ -94,7 +94,7 @@ def _unanswered(nvml: tuple[Answer, ...], policy: Policy) -> Iterator[Finding]:
         if gpu.failure in (None, NvmlFailure.NOT_ASKED):
             continue
         evidence = {"nvml": gpu.failure.value, "text": gpu.text[:200], **({"uuid": gpu.uuid} if gpu.uuid else {})}
-        if gpu.failure in _DRIVER_FAILURES:  # running jobs go on, new ones fail: no reason to end any
+        if gpu.failure in _DRIVER_FAILURES:  # running jobs go on and only new ones fail, so none is ended
             yield Finding(gpu.pci, "gpu_driver_unusable", Severity.MAJOR, evidence)
         else:
             yield Finding(gpu.pci, "gpu_not_answering", _FAILURES.get(gpu.failure, Severity.CRITICAL), evidence)
@@ -111,6 +111,6 @@ CHECK = Check(
     next_state=next_state,
     kernel_wakes=any_of((xids(79, 119, 120, 143, 154), OFF_BUS)),
     wakes_on=("udev:pci",),
-    raise_after=2,  # a driver that is being reloaded lists no GPU for some seconds
+    raise_after=2,  # a driver lists no GPU for some seconds while it is reloaded
     in_prolog=True,
 )

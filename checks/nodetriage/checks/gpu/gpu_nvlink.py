@@ -1,10 +1,10 @@
-"""NVLinks that are down or make errors, and a fabric between the GPUs that is not ready.
+"""NVLinks that are down or count errors, and GPUs that are not ready in their NVLink fabric.
 
-Source: nvmlDeviceGetNvLinkState, NVML's NVLink fields (data link layer, NVLink 5), nvmlDeviceGetGpuFabricInfoV. A
-bridged or PCIe card has links that lead nowhere: what is expected is the profile's word, or what was up since boot.
+Source: nvmlDeviceGetNvLinkState, NVML's NVLink fields (data link layer, NVLink 5), nvmlDeviceGetGpuFabricInfoV. Some
+links of a bridged or PCIe card lead nowhere: only those count that the profile expects or that were up in this boot.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
@@ -16,20 +16,20 @@ from nodetriage.checks.readers.nvlink import Links
 from nodetriage.checks.rules.counters import increase, keep
 
 _FAILING = ("gpu_nvlink_failing", Severity.MAJOR)
+_PER_S = {"crc_flits": 100.0, "crc_data": 100.0, "crc_errors": 100.0, "replays": 10.0}
+_SERIOUS = ("failed_recoveries", "recoveries", "malformed_packets", "buffer_overruns")
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`per_s`: errors a second by counter from which a link is not sound; what grows slower is a warning."""
+    """What should be up, and which errors are more than a warning."""
 
-    expected_links: int = 0  # up on each GPU; 0: not known
-    expect_fabric: bool = False  # there are NVSwitches: the fabric has to be ready
-    expect_clique: bool = False  # the fabric spans nodes: a GPU without a clique is in none
-    fabric_grace_s: float = 600.0  # after boot, for the Fabric Manager
-    per_s: dict[str, float] = field(
-        default_factory=lambda: {"crc_flits": 100.0, "crc_data": 100.0, "crc_errors": 100.0, "replays": 10.0}
-    )
-    serious: tuple[str, ...] = ("failed_recoveries", "recoveries", "malformed_packets", "buffer_overruns")
+    expected_links: int = 0  # that are up on each GPU; 0: any number is right
+    expect_fabric: bool = False  # there are NVSwitches, so each GPU has to be in the fabric
+    expect_clique: bool = False  # the fabric spans nodes, so each GPU has to be in a clique
+    fabric_grace_s: float = 600.0  # after a boot, for the Fabric Manager
+    per_s: Mapping[str, float] = field(default_factory=lambda: _PER_S)  # errors a second, from which a link is failing
+    serious: tuple[str, ...] = _SERIOUS  # counters of which one error is enough
 
 
 def read(host: Host) -> tuple[Links, ...]:
@@ -56,7 +56,7 @@ def judge(now: tuple[Links, ...], before: tuple[Links, ...] | None, policy: Poli
 
 
 def _down(gpu: Links, ever_up: tuple[int, ...], policy: Policy) -> Iterator[Finding]:
-    """With MIG the driver takes links down itself."""
+    """With MIG the driver itself switches links off."""
     lost = [link for link in gpu.down if link in ever_up]
     if gpu.mig or not (lost or len(gpu.up) < policy.expected_links):
         return
@@ -83,7 +83,7 @@ def _fabric(gpu: Links, policy: Policy) -> Iterator[Finding]:
 
 
 def _errors(old: Links, gpu: Links, policy: Policy) -> Iterator[Finding]:
-    """One finding a link, for its worst counter."""
+    """One finding for each link, about its worst counter."""
     seconds, worst = gpu.at_s - old.at_s, dict[str, Finding]()
     for (link, counter), new in growth(old, gpu).items():
         limit = policy.per_s.get(counter)
@@ -114,5 +114,5 @@ CHECK = Check(
     timeout_s=10,
     next_state=next_state,
     kernel_wakes=any_of((xids(74, 136, *range(144, 151)), SXIDS)),
-    raise_after=2,  # right after boot links come up one by one
+    raise_after=2,  # after a boot the links come up one by one
 )

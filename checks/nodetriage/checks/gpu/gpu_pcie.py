@@ -1,7 +1,7 @@
-"""PCIe replays of GPUs: packets that had to be sent again, more often than a sound link needs.
+"""PCIe replays of GPUs: packets that were sent again, more often than on a good link.
 
-Source: nvmlDeviceGetPcieReplayCounter. The limits are those of the PCIe specification's bit error rate: one replay for
-so many bits that a lane of a faster generation carries in less time. Width and speed of the link are pcie_link's.
+Source: nvmlDeviceGetPcieReplayCounter. The limit follows from the bit error rate that the PCIe specification allows, so
+it grows with lanes and generation. pcie_link checks the width and gpu_link_speed the speed of the link.
 """
 
 from collections.abc import Iterator
@@ -11,27 +11,27 @@ from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unav
 from nodetriage.checks.readers.gpu import answering, number
 from nodetriage.checks.rules.counters import increase, keep
 
-# Replays a minute that one lane may need, by generation: 2.5, 5, 8, 16, 32 and 64 GT/s.
+# Replays a minute that one lane may have, by generation: 2.5, 5, 8, 16, 32 and 64 GT/s.
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How much of the specification's rate is too much."""
+    """How many replays are too many."""
 
-    allowed: float = 1.0  # times the rate of generation and lanes
-    at_least: int = 10  # replays between two looks below which nothing is said
+    allowed: float = 1.0  # times the rate that the specification allows for generation and lanes
+    at_least: int = 10  # replays between two runs, below which the rate is chance
 
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """One GPU's counter, and the link as its driver knows it."""
+    """One GPU's replay counter, with generation and lanes of its link."""
 
     pci: str
     uuid: str
     at_s: float  # since boot
     replays: int
-    generation: int  # the highest that GPU and slot can: an idle link runs slower
+    generation: int  # the highest that GPU and slot support; an idle link runs slower
     lanes: int
 
 

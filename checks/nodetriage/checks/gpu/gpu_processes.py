@@ -1,7 +1,7 @@
-"""Processes on GPUs that no running job owns: what a job left behind, or what nobody can end any more.
+"""Processes on GPUs that belong to no running job: a job left them behind, or nobody can end them.
 
-Source: nvmlDeviceGetComputeRunningProcesses (of MIG instances too), and of each process /proc/PID/stat and cgroup.
-/proc/PID/cmdline is not read: on a process that sleeps uninterruptibly it blocks whoever reads it.
+Source: nvmlDeviceGetComputeRunningProcesses (also of MIG instances), and /proc/PID/stat and cgroup of each process.
+The check does not read /proc/PID/cmdline, which blocks its reader while the process sleeps uninterruptibly.
 """
 
 import re
@@ -12,45 +12,46 @@ from fnmatch import fnmatchcase
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering
 
-_TICKS_PER_S = 100  # USER_HZ: what /proc/PID/stat counts in, on every architecture that has these GPUs
+_TICKS_PER_S = 100  # USER_HZ, the unit of /proc/PID/stat on every architecture that has these GPUs
 _JOB = re.compile(r"/job_(\d+)\b")  # Slurm's cgroup of a job, in version 1 and 2
-# Where Slurm keeps the jobs' cgroups. Without them nobody can tell whose a process is.
+# Where Slurm keeps the jobs' cgroups. Without them the check cannot tell whether a process belongs to a job.
 _SLURM_CGROUPS = ("/sys/fs/cgroup/system.slice/*slurmstepd.scope", "/sys/fs/cgroup/*/slurm*")
+_SERVICES = ("nvidia-*", "nv-hostengine", "dcgm*", "Xorg", "X", "gnome-shell", "nvsm*")  # use GPUs themselves
 _STAT = re.compile(r"\d+ \((?P<comm>.*)\) (?P<state>\S)(?: \S+){18} (?P<start>\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`ignore`: names of processes that serve the GPUs themselves (comm, at most 15 characters), as shell patterns."""
+    """Which processes may be outside a job."""
 
-    ignore: tuple[str, ...] = ("nvidia-*", "nv-hostengine", "dcgm*", "Xorg", "X", "gnome-shell", "nvsm*")
-    min_age_s: float = 60.0
-    severity: Severity = Severity.WARNING
+    ignore: tuple[str, ...] = _SERVICES  # shell patterns of process names (comm, at most 15 characters)
+    min_age_s: float = 60.0  # a younger process does not count
+    severity: Severity = Severity.WARNING  # of a process that was left over
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process with a context on a GPU. `job` is Slurm's id, from the cgroup; empty: of no job."""
+    """One process with a context on a GPU. `job` is Slurm's id of its job, from the cgroup; "" where it has none."""
 
     pci: str
     uuid: str
     pid: int
     comm: str
-    state: str  # as /proc/PID/stat has it: D is uninterruptible, Z has ended
+    state: str  # of /proc/PID/stat: D sleeps uninterruptibly, Z and X have ended
     age_s: float
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """`jobs_known`: Slurm's cgroups are there, so a process outside them is of no job."""
+    """`jobs_known`: Slurm keeps cgroups here, so a process outside them belongs to no job."""
 
     found: tuple[Process, ...]
     jobs_known: bool
 
 
 def read(host: Host) -> Processes:
-    """A process that ends while it is read is no fault and left out."""
+    """Leaves out a process that ends meanwhile. Raises Unavailable where no GPU lists its processes."""
     told = [gpu for gpu in answering(host, whole=True) if gpu.processes is not None]
     if not told:
         raise Unavailable("no GPU here lists its processes")
@@ -74,7 +75,7 @@ def _process(host: Host, pci: str, uuid: str, pid: int, now_s: float) -> Process
 
 
 def judge(now: Processes, before: Processes | None, policy: Policy) -> Iterator[Finding]:
-    """One finding a GPU: the oldest process, and how many there are."""
+    """One finding for each GPU, about its oldest process; `processes` counts them."""
     left: dict[str, list[Process]] = {}
     for process in now.found:
         stuck = process.state in "DZX"

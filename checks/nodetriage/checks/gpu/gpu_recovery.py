@@ -1,7 +1,7 @@
-"""What the driver says that a GPU needs: reset, reboot, drain.
+"""GPUs for which the driver asks for a reset, a reboot or a drain.
 
-Source: NVML's field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, since driver 565. It tells without any log what Xid 154 told
-once, so it also shows what happened while nobody listened.
+Source: NVML's field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, since driver 565. The kernel log has the same as Xid 154;
+the field also shows what happened while the agent did not run.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from nodetriage.checks.rules import recovery_action
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Nothing to set: what an action is worth is one table, for Xid 154 as well."""
+    """No settings: one table has the severity of each action, for Xid 154 too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What one GPU needs, by NVML's number."""
+    """The action that one GPU needs, as NVML's number."""
 
     pci: str
     uuid: str
@@ -31,7 +31,7 @@ def read(host: Host) -> tuple[Action, ...]:
     known = ((gpu, number(gpu, "recovery_action")) for gpu in answering(host))
     found = tuple(Action(gpu.pci, gpu.uuid, action) for gpu, action in known if action is not None)
     if not found:
-        raise Unavailable("this driver does not tell a GPU's recovery action")
+        raise Unavailable("this driver does not report a GPU's recovery action")
     return found
 
 

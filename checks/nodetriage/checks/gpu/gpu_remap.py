@@ -1,4 +1,4 @@
-"""GPU memory rows that wait for a remap, could not be remapped, or have few spares left.
+"""GPU memory rows that wait for a remap or could not be remapped, and banks with few spare rows.
 
 Source: nvmlDeviceGetRemappedRows and nvmlDeviceGetRowRemapperHistogram (Ampere and later).
 """
@@ -13,9 +13,9 @@ from nodetriage.checks.readers.nvidia_log import xids
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How many banks may be short of spare rows before it is said."""
+    """From how many banks on a lack of spare rows is a fault."""
 
-    exhausted_banks: int = 1  # banks without any spare row
+    exhausted_banks: int = 1  # banks with no spare row
     low_banks: int = 1  # banks with few spare rows
 
 
@@ -32,7 +32,7 @@ def read(host: Host) -> tuple[Rows, ...]:
     """Raises Unavailable where no GPU can remap rows."""
     rows = tuple(Rows(gpu.pci, gpu.uuid, gpu.row_remap) for gpu in answering(host) if gpu.row_remap)
     if not rows:
-        raise Unavailable("no GPU here answers with row remapping")
+        raise Unavailable("no GPU here can remap memory rows")
     return rows
 
 

@@ -1,6 +1,6 @@
-"""Memory pages that GPUs before Ampere have taken out of use, or will at the next reset.
+"""Memory pages that GPUs older than Ampere took out of use, or will take out of use at the next reset.
 
-Source: NVML's fields NVML_FI_DEV_RETIRED_SBE, _DBE and _PENDING. Later GPUs remap rows instead: gpu_remap.
+Source: NVML's fields NVML_FI_DEV_RETIRED_SBE, _DBE and _PENDING. Newer GPUs remap rows instead: gpu_remap.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from nodetriage.checks.readers.nvidia_log import xids
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A board has room for 64 retired pages."""
+    """A board can retire 64 pages."""
 
-    most_pages: int = 60  # from then on the board qualifies for return
-    most_double_bit_pages: int = 15
+    most_pages: int = 60  # from so many on the board qualifies for return
+    most_double_bit_pages: int = 15  # the same, for more pages than this with double-bit errors
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Retired pages of one GPU, by what was wrong with them."""
+    """Retired pages of one GPU, by the kind of error. `pending`: a page waits for the next reset."""
 
     pci: str
     uuid: str

@@ -1,7 +1,7 @@
-"""GPUs that are about to slow down because they are hot.
+"""GPUs that are hot and about to slow down.
 
-Source: nvmlDeviceGetMarginTemperature, else nvmlDeviceGetTemperature against nvmlDeviceGetTemperatureThreshold; memory
-likewise. What counts is the margin to the limit that the board itself has, not a temperature: limits differ by 20 K.
+Source: nvmlDeviceGetMarginTemperature, else nvmlDeviceGetTemperature and nvmlDeviceGetTemperatureThreshold; likewise
+for memory. The check uses the margin to the board's own limit and no fixed temperature, because limits differ by 20 K.
 """
 
 from collections.abc import Iterator
@@ -13,37 +13,37 @@ from nodetriage.checks.readers.gpu import answering, number
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One hot sample is no fault."""
+    """A single hot sample is no fault."""
 
-    margin_c: float = 3.0
-    memory_margin_c: float = 3.0
-    samples: int = 3  # in a row
+    margin_c: float = 3.0  # kelvins to the limit, or fewer, that count as hot
+    memory_margin_c: float = 3.0  # the same for the GPU's memory
+    samples: int = 3  # hot runs in a row that make a fault
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """How far one GPU and its memory are from slowing down; negative is beyond. None where NVML does not tell."""
+    """Kelvins from one GPU and its memory to their limits; negative past the limit, None where NVML has no value."""
 
     pci: str
     uuid: str
     temperature_c: int
     margin_c: int | None
     memory_margin_c: int | None
-    margins_c: tuple[int, ...] = ()  # memory: the last samples, oldest first
+    margins_c: tuple[int, ...] = ()  # kept from earlier runs: the last samples, oldest first
     memory_margins_c: tuple[int, ...] = ()
 
 
 def read(host: Host) -> tuple[Heat, ...]:
     found = tuple(heat for gpu in answering(host, whole=True) if (heat := _heat(gpu)))
     if not found:
-        raise Unavailable("no GPU here tells how far it is from slowing down")
+        raise Unavailable("NVML reports for no GPU here how far it is from slowing down")
     return found
 
 
 def _heat(gpu: Gpu) -> Heat | None:
     now, slowdown = number(gpu, "temperature_c"), number(gpu, "temperature_slowdown_c")
     memory, memory_max = number(gpu, "memory_temperature_c"), number(gpu, "temperature_memory_max_c")
-    margin = number(gpu, "temperature_margin_c", least=-1000)  # it may be beyond
+    margin = number(gpu, "temperature_margin_c", least=-1000)  # negative past the limit
     if margin is None and slowdown and now is not None:
         margin = slowdown - now
     memory_margin = memory_max - memory if memory and memory_max else None
@@ -53,7 +53,7 @@ def _heat(gpu: Gpu) -> Heat | None:
 
 
 def next_state(before: tuple[Heat, ...] | None, now: tuple[Heat, ...]) -> tuple[Heat, ...]:
-    """As many samples as any setting could want."""
+    """The newest reading with the samples before it, as many as any setting can ask for."""
     old = {gpu.uuid: gpu for gpu in before or ()}
     return tuple(
         replace(

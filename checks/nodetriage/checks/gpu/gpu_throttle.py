@@ -1,6 +1,6 @@
-"""GPUs that their own hardware slows down: heat, an external power brake, a power supply that is at its end.
+"""GPUs that their own hardware slows down, because of heat, an external power brake or the board's power supply.
 
-Source: nvmlDeviceGetCurrentClocksEventReasons. Software's own limits (the power cap under full load) are no fault.
+Source: nvmlDeviceGetCurrentClocksEventReasons. Limits of the driver (the power cap under full load) are no fault.
 """
 
 from collections.abc import Iterator
@@ -9,32 +9,32 @@ from dataclasses import dataclass, replace
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering, number
 
-# nvmlClocksEventReason*: the hardware's. The first comes with each of the others, and alone from a board's supply.
+# nvmlClocksEventReason* of the hardware. The first comes with each other one, and alone from the board's supply.
 _REASONS = {"hw_slowdown": 1 << 3, "hw_thermal_slowdown": 1 << 6, "hw_power_brake": 1 << 7}
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One slow sample is no fault."""
+    """A single slow sample is no fault."""
 
-    samples: int = 3  # looks in a row, every_s apart
+    samples: int = 3  # slow runs in a row that make a fault
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Why one GPU is slower than it could be, and for how many looks its hardware has been the reason."""
+    """Why the clocks of one GPU are held down, and in how many runs in a row its hardware was the reason."""
 
     pci: str
     uuid: str
     reasons: int  # the bits as NVML gives them
-    slow_looks: int = 0  # memory
+    slow_looks: int = 0  # kept from earlier runs
 
 
 def read(host: Host) -> tuple[Clocks, ...]:
     known = ((gpu, number(gpu, "clocks_event_reasons")) for gpu in answering(host, whole=True))
     found = tuple(Clocks(gpu.pci, gpu.uuid, reasons) for gpu, reasons in known if reasons is not None)
     if not found:
-        raise Unavailable("no GPU here tells why its clocks are slow")
+        raise Unavailable("NVML reports for no GPU here why its clocks are held down")
     return found
 
 
