@@ -336,27 +336,67 @@ class Actor(_message.Message):
     uid: int
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[int] = ...) -> None: ...
 
-class UndrainRequest(_message.Message):
-    __slots__ = ("actor", "node")
+class NodesRequest(_message.Message):
+    __slots__ = ("actor", "nodes", "reason")
     ACTOR_FIELD_NUMBER: _ClassVar[int]
-    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     actor: Actor
-    node: str
-    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ...) -> None: ...
+    nodes: str
+    reason: str
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., nodes: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class MaintenanceRequest(_message.Message):
-    __slots__ = ("actor", "node", "on", "reason")
+class DrainRequest(_message.Message):
+    __slots__ = ("actor", "nodes", "reason", "now")
     ACTOR_FIELD_NUMBER: _ClassVar[int]
-    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    nodes: str
+    reason: str
+    now: bool
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., nodes: _Optional[str] = ..., reason: _Optional[str] = ..., now: _Optional[bool] = ...) -> None: ...
+
+class AcceptFaultRequest(_message.Message):
+    __slots__ = ("actor", "nodes", "fault", "reason")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    nodes: str
+    fault: str
+    reason: str
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., nodes: _Optional[str] = ..., fault: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LemonRequest(_message.Message):
+    __slots__ = ("actor", "nodes", "on", "reason")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     ON_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     actor: Actor
-    node: str
+    nodes: str
     on: bool
     reason: str
-    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ..., on: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., nodes: _Optional[str] = ..., on: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class CloseBreakerRequest(_message.Message):
+class MaintenanceRequest(_message.Message):
+    __slots__ = ("actor", "nodes", "on", "reason", "until_unix_us")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_US_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    nodes: str
+    on: bool
+    reason: str
+    until_unix_us: int
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., nodes: _Optional[str] = ..., on: _Optional[bool] = ..., reason: _Optional[str] = ..., until_unix_us: _Optional[int] = ...) -> None: ...
+
+class FleetRequest(_message.Message):
     __slots__ = ("actor", "reason")
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -364,30 +404,62 @@ class CloseBreakerRequest(_message.Message):
     reason: str
     def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class ClearFaultRequest(_message.Message):
-    __slots__ = ("actor", "node", "fault")
+class CloseIncidentRequest(_message.Message):
+    __slots__ = ("actor", "incident", "reason")
     ACTOR_FIELD_NUMBER: _ClassVar[int]
-    NODE_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    incident: str
+    reason: str
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., incident: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class PauseRequest(_message.Message):
+    __slots__ = ("actor", "until_unix_us", "reason")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_US_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    actor: Actor
+    until_unix_us: int
+    reason: str
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., until_unix_us: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ClearFaultRequest(_message.Message):
+    __slots__ = ("actor", "nodes", "fault")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     actor: Actor
-    node: str
+    nodes: str
     fault: ClearFault
-    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ..., fault: _Optional[_Union[ClearFault, _Mapping]] = ...) -> None: ...
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., nodes: _Optional[str] = ..., fault: _Optional[_Union[ClearFault, _Mapping]] = ...) -> None: ...
 
 class RunChecksRequest(_message.Message):
-    __slots__ = ("actor", "node", "run")
+    __slots__ = ("actor", "nodes", "run")
     ACTOR_FIELD_NUMBER: _ClassVar[int]
-    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     actor: Actor
-    node: str
+    nodes: str
     run: RunChecks
-    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., node: _Optional[str] = ..., run: _Optional[_Union[RunChecks, _Mapping]] = ...) -> None: ...
+    def __init__(self, actor: _Optional[_Union[Actor, _Mapping]] = ..., nodes: _Optional[str] = ..., run: _Optional[_Union[RunChecks, _Mapping]] = ...) -> None: ...
 
-class OperatorReply(_message.Message):
-    __slots__ = ("done", "message")
+class NodeReply(_message.Message):
+    __slots__ = ("node", "done", "message")
+    NODE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    node: str
     done: bool
     message: str
-    def __init__(self, done: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., done: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+
+class OperatorReply(_message.Message):
+    __slots__ = ("done", "message", "nodes")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    message: str
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeReply]
+    def __init__(self, done: _Optional[bool] = ..., message: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeReply, _Mapping]]] = ...) -> None: ...

@@ -152,9 +152,39 @@ class OperatorStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Drain = channel.unary_unary(
+                '/nodetriage.v1.Operator/Drain',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.DrainRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
         self.Undrain = channel.unary_unary(
                 '/nodetriage.v1.Operator/Undrain',
-                request_serializer=nodetriage_dot_v1_dot_health__pb2.UndrainRequest.SerializeToString,
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/nodetriage.v1.Operator/Release',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.Retire = channel.unary_unary(
+                '/nodetriage.v1.Operator/Retire',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.SetTicket = channel.unary_unary(
+                '/nodetriage.v1.Operator/SetTicket',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.AcceptFault = channel.unary_unary(
+                '/nodetriage.v1.Operator/AcceptFault',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.AcceptFaultRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.SetLemon = channel.unary_unary(
+                '/nodetriage.v1.Operator/SetLemon',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.LemonRequest.SerializeToString,
                 response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
                 _registered_method=True)
         self.SetMaintenance = channel.unary_unary(
@@ -162,9 +192,24 @@ class OperatorStub:
                 request_serializer=nodetriage_dot_v1_dot_health__pb2.MaintenanceRequest.SerializeToString,
                 response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
                 _registered_method=True)
+        self.OpenBreaker = channel.unary_unary(
+                '/nodetriage.v1.Operator/OpenBreaker',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.FleetRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
         self.CloseBreaker = channel.unary_unary(
                 '/nodetriage.v1.Operator/CloseBreaker',
-                request_serializer=nodetriage_dot_v1_dot_health__pb2.CloseBreakerRequest.SerializeToString,
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.FleetRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.CloseIncident = channel.unary_unary(
+                '/nodetriage.v1.Operator/CloseIncident',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.CloseIncidentRequest.SerializeToString,
+                response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+                _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/nodetriage.v1.Operator/Pause',
+                request_serializer=nodetriage_dot_v1_dot_health__pb2.PauseRequest.SerializeToString,
                 response_deserializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
                 _registered_method=True)
         self.ClearFault = channel.unary_unary(
@@ -183,7 +228,45 @@ class OperatorServicer:
     """What an operator asks of the controller. Each call is recorded with its actor, and answers in words.
     """
 
+    def Drain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Undrain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Release(self, request, context):
+        """from Lemon, Repair, BurnIn or Retired
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Retire(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTicket(self, request, context):
+        """`reason` is the ticket; "" removes it
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcceptFault(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetLemon(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,7 +278,25 @@ class OperatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenBreaker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CloseBreaker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseIncident(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pause(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -218,9 +319,39 @@ class OperatorServicer:
 
 def add_OperatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.DrainRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
             'Undrain': grpc.unary_unary_rpc_method_handler(
                     servicer.Undrain,
-                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.UndrainRequest.FromString,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'Retire': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retire,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'SetTicket': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTicket,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.NodesRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'AcceptFault': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptFault,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.AcceptFaultRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'SetLemon': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLemon,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.LemonRequest.FromString,
                     response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
             ),
             'SetMaintenance': grpc.unary_unary_rpc_method_handler(
@@ -228,9 +359,24 @@ def add_OperatorServicer_to_server(servicer, server):
                     request_deserializer=nodetriage_dot_v1_dot_health__pb2.MaintenanceRequest.FromString,
                     response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
             ),
+            'OpenBreaker': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenBreaker,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.FleetRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
             'CloseBreaker': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseBreaker,
-                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.CloseBreakerRequest.FromString,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.FleetRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'CloseIncident': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseIncident,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.CloseIncidentRequest.FromString,
+                    response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=nodetriage_dot_v1_dot_health__pb2.PauseRequest.FromString,
                     response_serializer=nodetriage_dot_v1_dot_health__pb2.OperatorReply.SerializeToString,
             ),
             'ClearFault': grpc.unary_unary_rpc_method_handler(
@@ -256,6 +402,33 @@ class Operator:
     """
 
     @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/Drain',
+            nodetriage_dot_v1_dot_health__pb2.DrainRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Undrain(request,
             target,
             options=(),
@@ -270,7 +443,142 @@ class Operator:
             request,
             target,
             '/nodetriage.v1.Operator/Undrain',
-            nodetriage_dot_v1_dot_health__pb2.UndrainRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/Release',
+            nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Retire(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/Retire',
+            nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTicket(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/SetTicket',
+            nodetriage_dot_v1_dot_health__pb2.NodesRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptFault(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/AcceptFault',
+            nodetriage_dot_v1_dot_health__pb2.AcceptFaultRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLemon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/SetLemon',
+            nodetriage_dot_v1_dot_health__pb2.LemonRequest.SerializeToString,
             nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
             options,
             channel_credentials,
@@ -310,6 +618,33 @@ class Operator:
             _registered_method=True)
 
     @staticmethod
+    def OpenBreaker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/OpenBreaker',
+            nodetriage_dot_v1_dot_health__pb2.FleetRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def CloseBreaker(request,
             target,
             options=(),
@@ -324,7 +659,61 @@ class Operator:
             request,
             target,
             '/nodetriage.v1.Operator/CloseBreaker',
-            nodetriage_dot_v1_dot_health__pb2.CloseBreakerRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.FleetRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseIncident(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/CloseIncident',
+            nodetriage_dot_v1_dot_health__pb2.CloseIncidentRequest.SerializeToString,
+            nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodetriage.v1.Operator/Pause',
+            nodetriage_dot_v1_dot_health__pb2.PauseRequest.SerializeToString,
             nodetriage_dot_v1_dot_health__pb2.OperatorReply.FromString,
             options,
             channel_credentials,

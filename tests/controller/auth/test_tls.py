@@ -168,7 +168,7 @@ async def test_orders_over_the_network_take_an_operators_certificate_whatever_th
     tmp_path: Path, site: Site
 ) -> None:
     async def order(target: str, role: Role) -> pb.OperatorReply:
-        request = pb.RunChecksRequest(node="n1", actor=pb.Actor(name="root", uid=0))
+        request = pb.RunChecksRequest(nodes="n1", actor=pb.Actor(name="root", uid=0))
         async with secure_channel(target, site.credentials(role, "alice")) as opened:
             reply: pb.OperatorReply = await health_pb2_grpc.OperatorStub(opened).RunChecks(request)
             return reply

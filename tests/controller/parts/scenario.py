@@ -17,6 +17,7 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     drain|resume NODE [REASON...]      an operator at Slurm
     undrain NODE       an operator at nodetriagectl
     maintenance NODE on|off [REASON...]         likewise
+    order VERB NODE [until=SECONDS] [fault=FAULT] [now] [REASON...]     likewise; NODE is "-" for the fleet
     breaker close [REASON...]                   likewise
     incident close ID [REASON...]               likewise
     scheduler down|up
@@ -50,6 +51,7 @@ from nodetriage.checks.model import Severity
 from nodetriage.checks.model.settings import replace_from
 from nodetriage.controller.engine import actions
 from nodetriage.controller.policy import drain_limits, liveness
+from nodetriage.controller.policy.orders.command import Verb
 from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.state import (
     ActionDone,
@@ -187,6 +189,13 @@ class Scenario:
 
     def _breaker(self, verb: str, how: str, *reason: str) -> None:
         self.take(OperatorCommand("close_breaker", "", "olga", " ".join(reason)))
+
+    def _order(self, verb: str, what: Verb, node: str, *words: str) -> None:
+        named = dict(w.split("=", 1) for w in words if w.startswith(("until=", "fault=")))
+        reason = " ".join(w for w in words if not w.startswith(("until=", "fault=")) and w != "now")
+        until = self.now + timedelta(seconds=float(named["until"])) if "until" in named else None
+        more = {"fault": named.get("fault", ""), "until": until, "at_once": "now" in words}
+        self.take(OperatorCommand(what, "" if node == "-" else node, "olga", reason, **more))
 
     def _incident(self, verb: str, how: str, incident: str, *reason: str) -> None:
         self.take(OperatorCommand("close_incident", "", "olga", " ".join(reason), incident=incident))

@@ -1,4 +1,4 @@
-"""The seven states of a node and the ten ways between them (specification R55)."""
+"""The seven states of a node and the ten ways between them (specification R55), and a way back from Retired."""
 
 import itertools
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ ALLOWED = {
     ("Repair", "BurnIn"),
     ("Repair", "Retired"),
     ("Lemon", "Repair"),
+    ("Retired", "BurnIn"),  # an operator retired the wrong node
 }
 PAIRS = list(itertools.product(NodeState, NodeState))
 
@@ -39,8 +40,9 @@ def test_a_node_moves_only_as_the_specification_allows(before: NodeState, after:
         assert work.step().transitions == ()
 
 
-def test_retired_is_final_and_every_other_state_has_a_way_on() -> None:
-    assert {state for state in NodeState if not NEXT[state]} == {NodeState.RETIRED}
+def test_every_state_has_a_way_on_and_only_burn_in_follows_retired() -> None:
+    assert all(NEXT[state] for state in NodeState)
+    assert NEXT[NodeState.RETIRED] == {NodeState.BURN_IN}
     assert len(PAIRS) == 49
 
 

@@ -1,9 +1,11 @@
 """What an operator asks for: through a real socket, recorded with who asked, refused in words where it cannot be."""
 
 import asyncio
+import json
 import stat
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +88,15 @@ async def test_a_repaired_node_is_brought_back_and_one_that_is_not_is_refused(tm
         await stream.hello("n1")
         await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[event(1, fault="gpu_off_bus")])))
         await there.until(lambda: (n := there.reconciler.state.nodes.get("n1")) and n.state is NodeState.DRAINED)
-        refused = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))
+        refused = await there.ask("Undrain", pb.NodesRequest(actor=OLGA, nodes="n1"))
         assert (refused.done, refused.message) == (False, "undrain n1 is refused: still there: gpu_off_bus")
         cleared = event(2, fault="gpu_off_bus", kind=pb.EVENT_KIND_CLEARED)
         await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[cleared])))
         await there.until(lambda: not there.reconciler.state.nodes["n1"].open_findings)
-        assert (await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n1"))).done
+        assert (await there.ask("Undrain", pb.NodesRequest(actor=OLGA, nodes="n1"))).done
         await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
-        nobody = await there.ask("Undrain", pb.UndrainRequest(actor=OLGA, node="n9"))
-        assert "no agent of this name" in nobody.message
+        nobody = await there.ask("Undrain", pb.NodesRequest(actor=OLGA, nodes="n9"))
+        assert "never heard of this node" in nobody.message
         assert [(row[0], row[1], row[2], row[4]) for row in await there.log()] == [
             ("olga", "undrain", "n1", 0),
             ("olga", "undrain", "n1", 1),
@@ -168,7 +170,7 @@ async def test_who_may_not_is_sent_away_and_nothing_is_done(tmp_path: Path) -> N
 
     async with fleet(tmp_path, require=nobody) as there:
         with pytest.raises(ConnectionError, match="olga is no operator"):
-            await there.ask("CloseBreaker", pb.CloseBreakerRequest(actor=OLGA, reason="x"))
+            await there.ask("CloseBreaker", pb.FleetRequest(actor=OLGA, reason="x"))
         assert await there.log() == []
 
 
@@ -197,3 +199,112 @@ def test_a_name_that_is_none_is_put_on_record_as_a_number() -> None:
     assert named.isprintable()
     assert len(named) <= 64
     assert unnamed == "uid 7"
+
+
+async def test_an_order_for_a_node_set_reaches_each_node_and_says_of_each_what_came_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with fleet(tmp_path) as there, agent(there.target) as one, agent(there.target) as two:
+        await hello(there, one, two)
+        assert await there.ctl("drain", "n[1-3]", "--now", "--reason", "new firmware", "--json") == 1
+        lines = capsys.readouterr().out.splitlines()
+        told = json.loads(next(line for line in lines if line.startswith("{")))
+        assert [(n["node"], n["done"]) for n in told["nodes"]] == [("n1", True), ("n2", True), ("n3", False)]
+        assert "2 of 3 nodes" in told["message"]
+        assert "never heard of this node" in told["message"]
+        await there.until(lambda: all(n.state is NodeState.DRAINED for n in there.reconciler.state.nodes.values()))
+        assert await there.ctl("ticket", "n1,n2", "RMA 4711") == 0
+        assert there.reconciler.state.nodes["n2"].upkeep.ticket == "RMA 4711"
+        assert await there.ctl("release", "n[1-2]", "--reason", "flashed") == 0
+        await there.until(lambda: all(n.state is NodeState.HEALTHY for n in there.reconciler.state.nodes.values()))
+        verbs = [(row[1], row[2], row[3], row[4]) for row in await there.log()]
+    assert verbs == [
+        ("drain --now", "n[1-3]", "new firmware", 0),
+        ("ticket", "n1,n2", "RMA 4711", 1),
+        ("release", "n[1-2]", "flashed", 1),
+    ]
+
+
+async def test_the_fleets_verbs_pause_open_and_close_and_each_names_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with fleet(tmp_path) as there, agent(there.target) as one, agent(there.target) as two:
+        await hello(there, one, two)
+        assert await there.ctl("pause", "--until", "2h", "--reason", "upgrade of Slurm") == 0
+        assert await there.ctl("drain", "n1", "--reason", "fan") == 0
+        node = there.reconciler.state.nodes["n1"]
+        assert node.drain is not None
+        assert "paused drains until" in node.drain.held_why
+        assert await there.ctl("pause", "--off") == 0
+        await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.DRAINED)
+        assert await there.ctl("breaker", "open", "--reason", "the chillers are off") == 0
+        assert there.reconciler.state.breaker.is_open
+        assert await there.ctl("breaker", "close", "--reason", "they run") == 0
+        assert await there.ctl("maintenance", "n2", "--until", "3h", "--reason", "cable") == 0
+        there_until = there.reconciler.state.nodes["n2"].maintenance
+        assert there_until is not None
+        assert there_until.until is not None
+        assert 3 * 3600 - 60 < (there_until.until - datetime.now(UTC)).total_seconds() <= 3 * 3600
+        assert await there.ctl("maintenance", "n2", "off") == 0
+        assert await there.ctl("lemon", "set", "n2", "--reason", "four jobs died there") == 0
+        await there.until(lambda: there.reconciler.state.nodes["n2"].state is NodeState.LEMON)
+        assert await there.ctl("retire", "n1", "--reason", "sold") == 0
+        assert there.reconciler.state.nodes["n1"].state is NodeState.RETIRED
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("drain", "n[1-", "--reason", "x"), "expected a node set such as n[1-8],login1"),
+        (("drain", "n[1-30000]", "--reason", "x"), "at most 20000 at once"),
+        (("drain", "n1", "--reason", " "), "give a reason with --reason"),
+        (("release", "n1", "--reason", "x"), "only Lemon, Repair, BurnIn and Retired are released"),
+        (("undrain", "n1"), "it is not drained by us"),
+        (("ticket", "n1", ""), "it has no ticket; give its text"),
+        (("accept", "gpu_off_bus", "--node", "n1", "--reason", "x"), "no open finding of gpu_off_bus"),
+        (("lemon", "lift", "n1", "--reason", "x"), "it is no lemon: it is Healthy"),
+        (("incident", "close", "261130-1", "--reason", "x"), "no fleet incident 261130-1 is open"),
+        (("pause", "--until", "2026-01-01", "--reason", "x"), "give an end that lies ahead"),
+        (("pause", "--until", "30d", "--reason", "x"), "more than 7 days ahead"),
+        (("pause", "--until", "2h"), "give a reason with --reason"),
+        (("pause", "--off"), "drains are not paused"),
+        (("maintenance", "n1", "--until", "90d", "--reason", "x"), "more than 30 days ahead"),
+        (("maintenance", "n1", "off"), "it is not in maintenance"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+async def test_what_is_refused_says_why_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str
+) -> None:
+    async with fleet(tmp_path) as there, agent(there.target) as one, agent(there.target) as two:
+        await hello(there, one, two)
+        assert await there.ctl(*argv) == 1
+        nodes = there.reconciler.state.nodes.values()
+        assert {(n.state, n.drain, n.maintenance, n.upkeep.ticket) for n in nodes} == {("Healthy", None, None, "")}
+        assert (await there.log())[-1][4] == 0
+    assert said in capsys.readouterr().err
+
+
+async def test_a_fault_that_an_operator_accepts_drains_nothing_until_it_changes(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as there, agent(there.target) as one, agent(there.target) as two:
+        await hello(there, one, two)
+        assert await there.ctl("pause", "--until", "1h", "--reason", "first look") == 0
+        await one.send(pb.AgentMessage(events=pb.EventBatch(events=[event(2, fault="gpu_off_bus")])))
+        await there.until(lambda: there.reconciler.state.nodes["n1"].drain)
+        assert await there.ctl("accept", "gpu_off_bus", "--node", "n1", "--reason", "seven GPUs do") == 0
+        await there.until(lambda: there.reconciler.state.nodes["n1"].drain is None)
+        assert await there.ctl("pause", "--off") == 0
+        assert there.reconciler.state.nodes["n1"].state is NodeState.HEALTHY
+        again = event(3, fault="gpu_off_bus", kind=pb.EVENT_KIND_REPEATED)
+        await one.send(pb.AgentMessage(events=pb.EventBatch(events=[again])))
+        await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.DRAINED)
+
+
+async def hello(there: Fleet, one: Any, two: Any) -> None:
+    """Both agents, and an event of each, so that the controller knows their nodes."""
+    for name, stream in (("n1", one), ("n2", two)):
+        await stream.hello(name)
+        started = event(1, kind=pb.EVENT_KIND_AGENT_STARTED)
+        await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[started])))
+    await there.until(lambda: {"n1", "n2"} <= there.reconciler.state.nodes.keys())

@@ -1,8 +1,10 @@
 """The verbs `incidents` and `incident ID`: events, actions and repairs that belong together, in order."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nodetriage.controller.cli.ask import ask
 from nodetriage.controller.cli.options import add_options, connection, positive, print_result
 from nodetriage.service import moment
 
@@ -25,7 +27,9 @@ def add(verbs: Any) -> None:
     incidents.set_defaults(verb=_incidents)
     text = "one incident, from its first sign to its end, with the time that each stage took"
     one = verbs.add_parser("incident", help=text, description=text)
-    one.add_argument("id", metavar="ID")
+    one.add_argument("id", metavar="ID", nargs="+", help="an incident; `close ID` ends an incident of the fleet")
+    one.add_argument("--reason", default="", metavar="WHY", help="what you found, for close")
+    one.add_argument("--socket", type=Path, metavar="FILE", help="the controller's operator.sock, for close")
     moment.add_since(one, "search from", "90d")
     add_options(one)
     one.set_defaults(verb=_incident)
@@ -44,13 +48,25 @@ def _incidents(arguments: argparse.Namespace) -> int:
 
 
 def _incident(arguments: argparse.Namespace) -> int:
+    from nodetriage.checks.model.settings import ConfigError
+
+    if len(arguments.id) == 2 and arguments.id[0] == "close":
+        if not arguments.reason.strip():
+            raise ConfigError("incident close: give a reason with --reason: others will read it")
+        return ask(arguments, "CloseIncident", incident=arguments.id[1], reason=arguments.reason)
+    if len(arguments.id) != 1:
+        raise ConfigError("incident: expected ID, or close ID")
+    return _story(arguments, arguments.id[0])
+
+
+def _story(arguments: argparse.Namespace, wanted: str) -> int:
     from nodetriage.controller.cli import format, render
     from nodetriage.controller.store import incident_rows, state_store
     from nodetriage.controller.store.database import NoDatabase
 
-    told = next((i for i in _read(arguments, "") if i.id == arguments.id), None)
+    told = next((i for i in _read(arguments, "") if i.id == wanted), None)
     if told is None:
-        raise NoDatabase(f"{arguments.id}: no such incident; `nodetriagectl incidents` lists them")
+        raise NoDatabase(f"{wanted}: no such incident; `nodetriagectl incidents` lists them")
     with connection(arguments) as opened:
         lines = incident_rows.lines(opened, told)
     story = [{"at": format.iso(state_store.to_us(at)), "what": what} for at, what in lines]

@@ -19,6 +19,7 @@ OWN = (
     "nodetriage.controller.cli.events",
     "nodetriage.controller.cli.incidents",
     "nodetriage.controller.cli.operator",
+    "nodetriage.controller.cli.orders",
     "nodetriage.controller.cli.policy",
     "nodetriage.controller.cli.pki",
     "nodetriage.controller.cli.database",

@@ -5,8 +5,11 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from nodetriage.service import moment
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -49,6 +52,16 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
+
+
+def later(text: str) -> datetime:
+    """A moment that lies ahead, in UTC, for argparse: 30m, 4h, 2d from now, or a UTC date or time."""
+    now = datetime.now(UTC)
+    try:
+        at = moment.parse(text, now)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected 30m, 4h, 2d, or a UTC date or time; got {text!r}") from None
+    return now + (now - at) if text[-1:] in "smhd" else at
 
 
 def print_result(arguments: argparse.Namespace, value: Any, *parts: "Table | Line | str") -> None:

@@ -79,8 +79,20 @@ def close(work: UnitOfWork, command: OperatorCommand) -> bool:
     return True
 
 
+def open_by_hand(work: UnitOfWork, command: OperatorCommand) -> str:
+    """An operator stops drains and requeues. Returns why not, "" if done."""
+    if work.fleet.breaker.is_open:
+        return f"the breaker is open already: {work.fleet.breaker.why}"
+    if not command.reason.strip():
+        return "give a reason with --reason: others will read it"
+    _open(work, f"{command.actor}: {command.reason[:500]}")
+    return ""
+
+
 def held_why(state: FleetState) -> str:
-    """For a drain that waits for a person; "" where none has to come."""
+    """For a drain that waits for a person, or for the end of a pause; "" where nothing holds it."""
+    if state.pause is not None:
+        return f"{state.pause.actor} paused drains until {state.pause.until:%Y-%m-%d %H:%M} UTC: {state.pause.reason}"
     return f"the breaker is open ({state.breaker.why})" if state.breaker.is_open else ""
 
 

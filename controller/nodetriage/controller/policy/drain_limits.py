@@ -23,9 +23,9 @@ def release(work: UnitOfWork, policy: Policy) -> None:
     for node in sorted(waiting, key=_order):
         drain = node.drain
         assert drain is not None
-        why = breaker.held_why(work.fleet) or _own_why(work, node, policy.drain_limits) or budget.over(node, drain)
+        why = "" if drain.at_once else _why(work, node, drain, budget, policy.drain_limits)
         short = "" if why else _short(state, node, out, policy.drain_limits)
-        if short and drain.severity < Severity.CRITICAL:
+        if short and drain.severity < Severity.CRITICAL and not drain.at_once:
             why = short
         if why:
             if why != drain.held_why:
@@ -45,6 +45,11 @@ def _let_through(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
     drain = replace(drain, status=DrainStatus.ASKED, held_why="", asks=drain.asks + 1, asked_at=work.now)
     work.put(replace(node, drain=drain))
     work.act(drain_action(node.node, drain))
+
+
+def _why(work: UnitOfWork, node: NodeFacts, drain: DrainFact, budget: Budget, limits: DrainLimits) -> str:
+    """Why the drain does not go through now; "" if it does."""
+    return breaker.held_why(work.fleet) or _own_why(work, node, limits) or budget.over(node, drain)
 
 
 def _own_why(work: UnitOfWork, node: NodeFacts, limits: DrainLimits) -> str:

@@ -25,7 +25,7 @@ Due = tuple[Rule, FindingFact]
 
 def node(work: UnitOfWork, name: str, policy: Policy) -> None:
     facts = work.node(name)
-    if facts is None:
+    if facts is None or facts.state is NodeState.RETIRED:
         return
     facts = _shadow(work, facts, policy)
     due = acting(work.fleet, facts, work.now, policy)

@@ -53,6 +53,17 @@ class MaintenanceFact:
     actor: str
     reason: str
     source: Literal["operator", "scheduler"]  # the scheduler's ends when its reservation does
+    until: datetime | None = None  # None: the scheduler's
+
+
+@dataclass(frozen=True, slots=True)
+class PauseFact:
+    """An operator wants no drain and no requeue until then."""
+
+    since: datetime
+    until: datetime
+    actor: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ class NoticeKind(enum.StrEnum):
     DRAIN_TAKEN_OVER = "drain_taken_over"  # another's reason replaced ours
     RESUMED_WITH_FAULT = "resumed_with_fault"
     RESERVATION_SHORT = "reservation_short"  # a critical fault goes before a reservation's size
+    MAINTENANCE_ENDED = "maintenance_ended"  # its time is over
+    PAUSED = "paused"
+    PAUSE_ENDED = "pause_ended"
     LEMON_LIMIT = "lemon_limit"
     HOOKS_HELD = "hooks_held"  # a node takes jobs in spite of a critical fault
     JOB_REFUSED_BY_HOOK = "job_refused_by_hook"  # where the policy does not enforce

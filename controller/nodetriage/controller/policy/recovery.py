@@ -39,6 +39,8 @@ def consider(work: UnitOfWork, node: NodeFacts, policy: Policy) -> None:
     assert drain is not None
     if node.state is NodeState.LEMON and not drain.by_hand:
         return  # no quiet while brings a lemon back
+    if drain.ordered_by and not drain.by_hand:
+        return  # an operator ordered it, and an operator lifts it
     if drain.status is DrainStatus.WANTED:
         if shared := common_mode.covering(work.fleet, node):
             _back(work, node, f"part of fleet incident {shared[0].id}", BRAIN)
@@ -68,7 +70,7 @@ def undrain(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> str:
     """An operator says that the node is repaired. Returns why it is not undrained, "" if it will be."""
     node = work.node(event.node)
     if node is None:
-        return "no agent of this name was ever heard"
+        return "the controller never heard of this node; `nodetriagectl nodes` lists those that it knows"
     if node.drain is None:
         return "it is not drained by us"
     drain = node.drain
@@ -197,7 +199,11 @@ def _may_return_alone(node: NodeFacts, drain: DrainFact, policy: Policy) -> bool
 
 def _still_there(node: NodeFacts, policy: Policy) -> list[str]:
     """The open faults that would drain this node, by themselves and by now or not."""
-    rules = ((f.fault, policy.rule_for(f.fault, f.severity, node.partitions, node.profile)) for f in node.open_findings)
+    rules = (
+        (f.fault, policy.rule_for(f.fault, f.severity, node.partitions, node.profile))
+        for f in node.open_findings
+        if not f.accepted
+    )
     return sorted({fault for fault, rule in rules if rule.action.drains})
 
 
@@ -218,6 +224,6 @@ def _undrain(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
 
 def _back(work: UnitOfWork, node: NodeFacts, cause: str, actor: str) -> NodeFacts:
     work.ask_brake = True
-    node = work.put(replace(node, drain=None))
+    node = work.put(replace(node, drain=None, upkeep=replace(node.upkeep, ticket="")))
     path = BACK_TO_WORK.get(node.state, ())
     return work.move(node, *path, cause=cause, actor=actor) if path else node

@@ -13,6 +13,7 @@ from nodetriage.controller.policy.fleet_state import (
     FleetIncident,
     HookFacts,
     MaintenanceFact,
+    PauseFact,
     ReservationFact,
     Upkeep,
 )
@@ -38,7 +39,7 @@ NEXT: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.DRAINED: frozenset({NodeState.REPAIR}),
     NodeState.REPAIR: frozenset({NodeState.BURN_IN, NodeState.RETIRED}),
     NodeState.LEMON: frozenset({NodeState.REPAIR}),
-    NodeState.RETIRED: frozenset(),
+    NodeState.RETIRED: frozenset({NodeState.BURN_IN}),  # an operator takes the word back
 }
 
 
@@ -125,6 +126,8 @@ class DrainFact:
     asks: int = 0  # how often the drain was let through: it may be called off before it is done
     asked_at: datetime | None = None  # when it was last let through
     witnessed: bool = False  # its finding has the highest confidence
+    ordered_by: str = ""  # the operator who ordered it
+    at_once: bool = False  # it was ordered past the limits, the breaker and a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,7 @@ class FleetState:
     admitted: tuple[AdmittedDrain, ...] = ()  # within the last hour
     sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition and place; "" is the fleet
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
+    pause: PauseFact | None = None
     fleet_incidents: tuple[FleetIncident, ...] = ()
     incidents_ended: Mapping[str, datetime] = field(default_factory=dict)  # of the fleet, by fault, the last one
     reservations: tuple[ReservationFact, ...] = ()

@@ -24,7 +24,9 @@ from nodetriage.controller.policy import (
     requeues,
 )
 from nodetriage.controller.policy.drains import held, repair
-from nodetriage.controller.policy.notices import NoticeKind, Reply
+from nodetriage.controller.policy.notices import NoticeKind
+from nodetriage.controller.policy.orders import fleet as fleet_orders
+from nodetriage.controller.policy.orders import take as orders
 from nodetriage.controller.policy.state import (
     ActionDone,
     ActionKind,
@@ -77,7 +79,7 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
         case ActionDone():
             return _done(work, event, policy)
         case OperatorCommand():
-            return _command(work, event, policy)
+            return orders.take(work, event, policy)
         case ContactChanged():
             liveness.changed(work, event, policy.breaker)
         case SchedulerFailed():
@@ -94,29 +96,11 @@ def _weigh(work: UnitOfWork, names: Iterable[str], policy: Policy) -> None:
 
 
 def _tick(work: UnitOfWork, event: Tick, policy: Policy) -> tuple[str, ...]:
-    freed = common_mode.tick(work, policy)
+    fleet_orders.tick(work)
+    freed = (*maintenance.tick(work), *common_mode.tick(work, policy))
     horizon = evaluate.horizon(policy)
     waiting = (n.node for n in work.nodes() if event.thorough or evaluate.waits(n, work.now, horizon))
     return (*freed, *waiting)
-
-
-def _command(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> tuple[str, ...]:
-    freed: tuple[str, ...] = (event.node,)
-    if event.verb == "undrain":
-        why = recovery.undrain(work, event, policy)
-    elif event.verb == "close_incident":
-        freed, why = common_mode.close(work, event)
-    elif event.verb == "close_breaker":
-        why = "" if breaker.close(work, event) else "the breaker is not open, or no reason was given"
-    else:
-        why = maintenance.command(work, event)
-    if why:
-        about = f"{event.verb} {event.node}" if event.node else event.verb
-        work.reply = Reply(accepted=False, text=f"{about} is refused: {why}")
-        return ()
-    work.reply = Reply(accepted=True)
-    # What the breaker held is weighed against the present, all of it: nothing old is played back.
-    return tuple(n.node for n in work.nodes()) if event.verb == "close_breaker" else freed
 
 
 def _done(work: UnitOfWork, done: ActionDone, policy: Policy) -> tuple[str, ...]:

@@ -16,8 +16,10 @@ import grpc
 import structlog
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.policy.state import OperatorCommand, Step
+from nodetriage.controller.policy.orders.command import OperatorCommand, Verb
+from nodetriage.controller.policy.state import Step
 from nodetriage.controller.refused import Refused
+from nodetriage.controller.rpc.node_orders import Done, each_of, message_of, moment_of
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2, health_pb2_grpc
@@ -26,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Operator"].full_name
 SOCKET = "operator.sock"
+MOST_TEXT = 500  # characters of what is recorded
 COMMAND_LIMIT_S = 120.0  # for an agent's answer; a whole round of checks fits into it
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -66,84 +69,134 @@ class OperatorService:
     ) -> None:
         self._brain, self._send, self._store, self._require = reconciler, send, store, require
 
-    async def Undrain(self, request: health_pb2.UndrainRequest, context: Context) -> health_pb2.OperatorReply:
-        asked = _Asked("undrain", request.node)
-        return await self._answer(
-            request.actor, context, asked, lambda who: self._tell_brain("undrain", request.node, who, "")
-        )
+    async def Drain(self, request: health_pb2.DrainRequest, context: Context) -> health_pb2.OperatorReply:
+        verb = "drain --now" if request.now else "drain"
+        return await self._nodes(request, context, verb, "drain", at_once=request.now)
+
+    async def Undrain(self, request: health_pb2.NodesRequest, context: Context) -> health_pb2.OperatorReply:
+        return await self._nodes(request, context, "undrain", "undrain")
+
+    async def Release(self, request: health_pb2.NodesRequest, context: Context) -> health_pb2.OperatorReply:
+        return await self._nodes(request, context, "release", "release")
+
+    async def Retire(self, request: health_pb2.NodesRequest, context: Context) -> health_pb2.OperatorReply:
+        return await self._nodes(request, context, "retire", "retire")
+
+    async def SetTicket(self, request: health_pb2.NodesRequest, context: Context) -> health_pb2.OperatorReply:
+        return await self._nodes(request, context, "ticket", "ticket")
+
+    async def AcceptFault(self, request: health_pb2.AcceptFaultRequest, context: Context) -> health_pb2.OperatorReply:
+        return await self._nodes(request, context, f"accept {request.fault[:100]}", "accept", fault=request.fault)
+
+    async def SetLemon(self, request: health_pb2.LemonRequest, context: Context) -> health_pb2.OperatorReply:
+        verb: Verb = "lemon_set" if request.on else "lemon_lift"
+        return await self._nodes(request, context, verb.replace("_", " "), verb)
 
     async def SetMaintenance(
         self, request: health_pb2.MaintenanceRequest, context: Context
     ) -> health_pb2.OperatorReply:
-        asked = _Asked(f"maintenance {'on' if request.on else 'off'}", request.node, request.reason)
-        verb = "maintenance_on" if request.on else "maintenance_off"
-        return await self._answer(
-            request.actor, context, asked, lambda who: self._tell_brain(verb, request.node, who, request.reason)
-        )
+        verb: Verb = "maintenance_on" if request.on else "maintenance_off"
+        until = moment_of(request.until_unix_us)
+        return await self._nodes(request, context, f"maintenance {'on' if request.on else 'off'}", verb, until=until)
 
-    async def CloseBreaker(self, request: health_pb2.CloseBreakerRequest, context: Context) -> health_pb2.OperatorReply:
-        asked = _Asked("breaker close", "", request.reason)
-        return await self._answer(
-            request.actor, context, asked, lambda who: self._tell_brain("close_breaker", "", who, request.reason)
-        )
+    async def OpenBreaker(self, request: health_pb2.FleetRequest, context: Context) -> health_pb2.OperatorReply:
+        return await self._fleet(request, context, "breaker open", "open_breaker")
+
+    async def CloseBreaker(self, request: health_pb2.FleetRequest, context: Context) -> health_pb2.OperatorReply:
+        return await self._fleet(request, context, "breaker close", "close_breaker")
+
+    async def CloseIncident(
+        self, request: health_pb2.CloseIncidentRequest, context: Context
+    ) -> health_pb2.OperatorReply:
+        verb = f"incident close {request.incident[:100]}"
+        return await self._fleet(request, context, verb, "close_incident", incident=request.incident)
+
+    async def Pause(self, request: health_pb2.PauseRequest, context: Context) -> health_pb2.OperatorReply:
+        until = moment_of(request.until_unix_us)
+        verb: Verb = "pause" if until else "unpause"
+        return await self._fleet(request, context, verb, verb, until=until)
 
     async def ClearFault(self, request: health_pb2.ClearFaultRequest, context: Context) -> health_pb2.OperatorReply:
         fault = request.fault
-        asked = _Asked("clear", request.node, f"{fault.check} {fault.component} {fault.fault}")
+        asked = _Asked("clear", request.nodes, f"{fault.check} {fault.component} {fault.fault}")
 
-        def clear(who: str) -> Awaitable[tuple[bool, str]]:
+        def clear(who: str, node: str) -> Awaitable[Done]:
             about = health_pb2.ClearFault(check=fault.check, component=fault.component, fault=fault.fault, actor=who)
-            return self._tell_agent(request.node, health_pb2.Command(id=uuid.uuid4().hex, clear=about))
+            return self._tell_agent(node, health_pb2.Command(id=uuid.uuid4().hex, clear=about))
 
-        return await self._answer(request.actor, context, asked, clear)
+        return await self._answer(request.actor, context, asked, lambda who: each_of(request.nodes, who, clear))
 
     async def RunChecks(self, request: health_pb2.RunChecksRequest, context: Context) -> health_pb2.OperatorReply:
-        asked = _Asked("run-checks", request.node, " ".join(request.run.checks))
-        command = health_pb2.Command(id=uuid.uuid4().hex, run=request.run)
-        return await self._answer(request.actor, context, asked, lambda _: self._tell_agent(request.node, command))
+        asked = _Asked("run-checks", request.nodes, " ".join(request.run.checks))
+
+        def run(who: str, node: str) -> Awaitable[Done]:
+            return self._tell_agent(node, health_pb2.Command(id=uuid.uuid4().hex, run=request.run))
+
+        return await self._answer(request.actor, context, asked, lambda who: each_of(request.nodes, who, run))
+
+    async def _nodes(
+        self, request: Any, context: Context, shown: str, verb: Verb, **more: Any
+    ) -> health_pb2.OperatorReply:
+        """An order for each node of a node set."""
+
+        def order(who: str, node: str) -> Awaitable[Done]:
+            return self._order(OperatorCommand(verb, node, who, request.reason, **more))
+
+        asked = _Asked(shown, request.nodes, request.reason)
+        return await self._answer(request.actor, context, asked, lambda who: each_of(request.nodes, who, order))
+
+    async def _fleet(
+        self, request: Any, context: Context, shown: str, verb: Verb, **more: Any
+    ) -> health_pb2.OperatorReply:
+        async def order(who: str) -> list[Done]:
+            return [await self._order(OperatorCommand(verb, "", who, request.reason, **more))]
+
+        return await self._answer(request.actor, context, _Asked(shown, "", request.reason), order)
 
     async def _answer(
         self,
         actor: health_pb2.Actor,
         context: Context,
         asked: _Asked,
-        do: Callable[[str], Awaitable[tuple[bool, str]]],
+        do: Callable[[str], Awaitable[list[Done]]],
     ) -> health_pb2.OperatorReply:
         try:
             who = await self._require(context, actor)
-            done, message = await do(who)
+            each = await do(who)
+            done, message = all(one.done for one in each), message_of(each)
             await self._record(who, asked, done, message)
         except (Refused, StoreError) as error:
             code = error.code if isinstance(error, Refused) else grpc.StatusCode.UNAVAILABLE
             await context.abort(code, str(error))
             raise
         log.info("operator", actor=who, verb=asked.verb, node=asked.node, done=done, answer=message)
-        return health_pb2.OperatorReply(done=done, message=message)
+        told = [health_pb2.NodeReply(node=o.node, done=o.done, message=o.message) for o in each if o.node]
+        return health_pb2.OperatorReply(done=done, message=message, nodes=told)
 
-    async def _tell_brain(self, verb: Any, node: str, who: str, reason: str) -> tuple[bool, str]:
-        step = await self._brain.command(OperatorCommand(verb, node, who, reason))
+    async def _order(self, command: OperatorCommand) -> Done:
+        step = await self._brain.command(command)
         if step.reply is not None and not step.reply.accepted:
-            return False, step.reply.text
-        return True, "recorded; what comes of it is in the history"
+            return Done(command.node, False, step.reply.text)
+        return Done(command.node, True, "recorded; what comes of it is in the history")
 
-    async def _tell_agent(self, node: str, command: health_pb2.Command) -> tuple[bool, str]:
+    async def _tell_agent(self, node: str, command: health_pb2.Command) -> Done:
         try:
             result = await self._send(node, command, COMMAND_LIMIT_S)
         except Refused as error:
-            return False, str(error)
+            return Done(node, False, str(error))
         except TimeoutError:
-            return False, f"{node}: no answer within {COMMAND_LIMIT_S:g} s"
-        return result.done, result.message
+            return Done(node, False, f"{node}: no answer within {COMMAND_LIMIT_S:g} s")
+        return Done(node, result.done, result.message)
 
     async def _record(self, who: str, asked: _Asked, done: bool, message: str) -> None:
         row = {
             "at_us": time.time_ns() // 1000,
             "actor": who,
             "verb": asked.verb,
-            "node": asked.node,
-            "reason": asked.reason[:500],
+            "node": asked.node[:MOST_TEXT],
+            "reason": asked.reason[:MOST_TEXT],
             "done": int(done),
-            "answer": message[:500],
+            "answer": message[:MOST_TEXT],
         }
         await self._store.write(lambda c: c.execute(schema.operator_log.insert(), [row]))
 

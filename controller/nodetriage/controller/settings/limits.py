@@ -171,6 +171,18 @@ class HookLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Maintenance:
+    """How long an operator's maintenance of a node lasts."""
+
+    default_s: float = 86400.0  # where no end is given
+    longest_s: float = 2592000.0  # no end lies further ahead
+
+    def __post_init__(self) -> None:
+        if not 0 < self.default_s <= self.longest_s:
+            raise ValueError("expected default_s above 0 and no more than longest_s")
+
+
+@dataclass(frozen=True, slots=True)
 class Shadow:
     """What only says what it would do, until its owner trusts it."""
 

@@ -8,7 +8,15 @@ from typing import Literal
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import Fault, faults
-from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, HookLimits, Lemons, Shadow
+from nodetriage.controller.settings.limits import (
+    BreakerLimits,
+    CommonMode,
+    DrainLimits,
+    HookLimits,
+    Lemons,
+    Maintenance,
+    Shadow,
+)
 
 
 class Response(enum.StrEnum):
@@ -109,6 +117,7 @@ class Policy:
     breaker: BreakerLimits = field(default_factory=BreakerLimits)
     common_mode: CommonMode = field(default_factory=CommonMode)
     lemon: Lemons = field(default_factory=Lemons)
+    maintenance: Maintenance = field(default_factory=Maintenance)
     shadow: Shadow = field(default_factory=Shadow)
     hooks: HookLimits = field(default_factory=HookLimits)
 
@@ -171,6 +180,7 @@ __all__ = [
     "DrainLimits",
     "HookLimits",
     "Lemons",
+    "Maintenance",
     "Mode",
     "Policy",
     "Requeues",

@@ -18,6 +18,7 @@ from nodetriage.controller.policy.fleet_state import (
     BreakerFacts,
     FleetIncident,
     HookFacts,
+    PauseFact,
     ReservationFact,
 )
 from nodetriage.controller.policy.notices import Notice
@@ -46,6 +47,7 @@ class _Rest:
     admitted: tuple[AdmittedDrain, ...]
     sizes: Mapping[str, int]
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
+    pause: PauseFact | None = None
     fleet_incidents: tuple[FleetIncident, ...] = ()
     incidents_ended: Mapping[str, datetime] = field(default_factory=dict)
     reservations: tuple[ReservationFact, ...] = ()
@@ -78,6 +80,7 @@ def load(connection: Connection) -> FleetState:
         admitted=rest.admitted,
         sizes=rest.sizes,
         breaker=rest.breaker,
+        pause=rest.pause,
         fleet_incidents=rest.fleet_incidents,
         incidents_ended=rest.incidents_ended,
         reservations=rest.reservations,

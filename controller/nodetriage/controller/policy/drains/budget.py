@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import NamedTuple
 
+from nodetriage.checks.model import Confidence
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.fleet_state import AdmittedDrain
@@ -12,7 +13,6 @@ from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.limits import DrainLimits, share
 
 HOUR = timedelta(hours=1)
-WITNESSED = 3  # confidence of a finding that independent witnesses agree on
 
 
 class _Allowed(NamedTuple):
@@ -22,7 +22,7 @@ class _Allowed(NamedTuple):
 
 
 def is_witnessed(finding: FindingFact) -> bool:
-    return finding.confidence >= WITNESSED
+    return finding.confidence >= Confidence.WITNESSED
 
 
 class Budget:

@@ -135,7 +135,9 @@ def _action(action: Action, state: FleetState, policy: Policy) -> Iterator[str]:
     if action.kind is ActionKind.UNDRAIN:
         if drain is None or drain.theirs or drain.status is not DrainStatus.RETURNING:
             yield f"{action.id}: the drain of {action.node} is not ours to lift"
-        elif drain.causes and any(f.fault in drain.causes for f in (node.open_findings if node else ())):
+        elif drain.causes and any(
+            f.fault in drain.causes and not f.accepted for f in (node.open_findings if node else ())
+        ):
             yield f"{action.id}: a fault that drained {action.node} is still there"
 
 
@@ -145,15 +147,33 @@ def _new_drains(before: FleetState, step: Step, now: datetime, policy: Policy) -
     A drain with a job is Slurm's already, for a job that our hook refused: what is asked for is the reason.
     """
     new = [a for a in step.actions if a.kind is ActionKind.DRAIN and not a.job and _is_new(before, step.state, a)]
+    new = [a for a in new if not _at_once(step.state, a)]
     if not new:
         return
     if before.breaker.is_open and step.state.breaker.is_open:
         yield f"{new[0].id}: a drain is let through while the breaker is open"
-    yield from _over(step.state, now, policy.drain_limits)
+    if any(not _of(step.state, a).witnessed for a in new):
+        yield from _over(step.state, now, policy.drain_limits)
     for action in new:
         old, node = before.nodes.get(action.node), step.state.nodes.get(action.node)
-        if (old is None or old.drain is None) and node is not None and not node.open_findings:
+        if (
+            (old is None or old.drain is None)
+            and node is not None
+            and not node.open_findings
+            and not _of(step.state, action).ordered_by
+        ):
             yield f"{action.id}: {action.node} has no open finding"
+
+
+def _of(state: FleetState, action: Action) -> DrainFact:
+    drain = state.nodes[action.node].drain
+    assert drain is not None
+    return drain
+
+
+def _at_once(state: FleetState, action: Action) -> bool:
+    """An operator ordered it past the limits, the breaker and a pause."""
+    return _of(state, action).at_once
 
 
 def _over(state: FleetState, now: datetime, limits: DrainLimits) -> Iterator[str]:
