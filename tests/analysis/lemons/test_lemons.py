@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis import recommend, simulate, tables
+from nodetriage.analysis import simulate, tables
 from nodetriage.analysis.history import attribution, history
 from nodetriage.analysis.history.history import History
 from nodetriage.analysis.lemons import detector, score, signals
@@ -198,13 +198,3 @@ def test_an_empty_history_flags_nobody(made: Any) -> None:
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"window_days|percentile|unknown signal luck"):
         Lemons(**wrong)
-
-
-def test_the_recommendation_names_the_node_and_says_why(made: Any) -> None:
-    failures = [failed(made, "n7", day) for day in range(3, 20, 3)]
-    past = made.past([*fleet_at_work(made), *(j for j, _ in failures)], [e for _, e in failures])
-    (found,) = recommend.lemon_nodes(past)
-    assert (found.node, found.at) == ("n7", past.until)
-    assert found.chance < 1e-6
-    assert found.why.startswith("n7: ")
-    assert recommend.lemon_nodes(made.past([])) == ()

@@ -36,22 +36,8 @@ def run(
     Raises Unavailable where it is not installed, PermissionError where it may not be started, TimeoutError past
     `timeout_s`, and OverflowError past OUTPUT_LIMIT_BYTES; in both last cases its process group is killed.
     """
-    if not _is_installed(argv[0]):  # a fork to find that out costs a hundred times as much
-        raise Unavailable(f"{argv[0]}: not installed")
     deadline = clock() + timeout_s
-    try:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=ENVIRONMENT,
-            cwd="/",
-            start_new_session=True,
-            # No preexec_fn: with one, each start copies this process's page tables, three times the cost of it all.
-        )
-    except FileNotFoundError:
-        raise Unavailable(f"{argv[0]}: not installed") from None
+    child = _start(argv, bool(stdin))
     try:
         stdout, stderr = _converse(child, stdin, deadline, clock)
         status = child.wait(max(0.0, deadline - clock()))
@@ -66,6 +52,24 @@ def run(
             if pipe is not None:
                 pipe.close()
     return Program(status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+
+
+def _start(argv: tuple[str, ...], has_stdin: bool) -> "subprocess.Popen[bytes]":
+    if not _is_installed(argv[0]):  # a fork to find that out costs a hundred times as much
+        raise Unavailable(f"{argv[0]}: not installed")
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+            # No preexec_fn: with one, each start copies this process's page tables, three times the cost of it all.
+        )
+    except FileNotFoundError:
+        raise Unavailable(f"{argv[0]}: not installed") from None
 
 
 def _is_installed(program: str) -> bool:
