@@ -1,6 +1,6 @@
-"""A clock that nobody keeps right: logs, certificates and credentials (munge) stop making sense.
+"""A clock that is not synchronised. Logs, certificates and munge credentials need the right time.
 
-Asks the kernel with adjtimex(2), which chronyd, ntpd and systemd-timesyncd keep up to date; none of them is asked.
+Asks the kernel with adjtimex(2), whose state chronyd, ntpd and systemd-timesyncd keep up to date.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from nodetriage.checks.model import Check, ClockState, Finding, Host, Severity
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """After a boot a clock may take its time."""
+    """After a boot a clock needs some minutes."""
 
-    boot_grace_s: float = 900.0
-    max_error_ms: float = 2000.0  # the kernel's own bound; it grows while no server is heard
-    severity: Severity = Severity.WARNING
+    boot_grace_s: float = 900.0  # after a boot, in which nothing is reported
+    max_error_ms: float = 2000.0  # of the error that the kernel computes, which grows while no time server answers
+    severity: Severity = Severity.WARNING  # of a clock that is not synchronised
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Memory errors that the CPU's memory controllers counted: uncorrected ones, and DIMMs that correct too many.
+"""Memory errors that the CPU's memory controllers counted: uncorrected errors, and DIMMs that correct too many.
 
 Reads /sys/devices/system/edac/mc (Documentation/ABI/testing/sysfs-devices-edac): dimm*, the older rank* and csrow*.
-Where the firmware handles memory errors first there is no such driver, and the check is skipped: then cpu_mce and the
-BMC's log tell. Many corrected errors over a machine's life are normal, so their rate is judged and never their total.
+Where the firmware handles memory errors there is no such driver, and the check is skipped; cpu_mce and bmc_sel then
+report them. Many corrected errors in a machine's life are normal, so their rate counts and their total does not.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from nodetriage.checks.rules.counters import per_hour
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Corrected errors of one DIMM are a storm at both limits."""
+    """Corrected errors of one DIMM are a fault where they pass both limits."""
 
-    corrected_per_h: float = 100.0  # between two looks
-    corrected_at_least: int = 20  # errors between two looks; below that a rate is chance
-    corrected: Severity = Severity.WARNING
-    uncorrected: Severity = Severity.CRITICAL
+    corrected_per_h: float = 100.0  # errors an hour between two runs
+    corrected_at_least: int = 20  # errors between two runs, below which the rate is chance
+    corrected: Severity = Severity.WARNING  # of too many corrected errors
+    uncorrected: Severity = Severity.CRITICAL  # of an uncorrected error
 
 
 def read(host: Host) -> tuple[Dimm, ...]:
@@ -28,13 +28,13 @@ def read(host: Host) -> tuple[Dimm, ...]:
     dimms = read_dimms(host)
     if not dimms:
         raise Unavailable(
-            f"no memory controller in {FOLDER}: no EDAC driver, or the firmware keeps memory errors to itself"
+            f"no memory controller in {FOLDER}: no EDAC driver, or the firmware handles memory errors itself"
         )
     return dimms
 
 
 def judge(now: tuple[Dimm, ...], before: tuple[Dimm, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """At the first look uncorrected errors count from boot on: data was lost in this boot."""
+    """In the first run the uncorrected errors since boot count: data was lost in this boot."""
     old = {dimm.place: dimm for dimm in before or ()}
     for dimm in now:
         facts: dict[str, Scalar] = {"place": dimm.place}
@@ -43,7 +43,7 @@ def judge(now: tuple[Dimm, ...], before: tuple[Dimm, ...] | None, policy: Policy
             continue
         earlier = old.get(dimm.place)
         if earlier is not None and earlier.error:
-            continue  # what it was is not known: this look is the new beginning
+            continue  # its value is not known, so this run is the first to compare with
         lost = dimm.uncorrected - (earlier.uncorrected if earlier else 0)
         if lost > 0:
             yield Finding(dimm.name, "mem_uncorrected", policy.uncorrected, {**facts, "errors": lost})

@@ -1,7 +1,7 @@
-"""Versions of BIOS, kernel, GPU driver and InfiniBand stack that are not what the site wants.
+"""Versions of BIOS, kernel, GPU driver and InfiniBand stack that differ from the settings.
 
 Reads /sys/class/dmi/id/bios_version, /proc/sys/kernel/osrelease, /sys/module/nvidia/version and
-/sys/module/mlx5_core/version (only a driver from outside the kernel, as DOCA-OFED's, has one).
+/sys/module/mlx5_core/version (only a driver from outside the kernel has one, such as DOCA-OFED's).
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,22 +21,22 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Patterns of versions that are right; an empty list: not judged."""
+    """Shell patterns of the right versions; an empty list: any version is right."""
 
-    bios: tuple[str, ...] = ()
-    kernel: tuple[str, ...] = ()
-    gpu_driver: tuple[str, ...] = ()
-    ofed: tuple[str, ...] = ()
-    severity: Severity = Severity.WARNING
+    bios: tuple[str, ...] = ()  # of /sys/class/dmi/id/bios_version
+    kernel: tuple[str, ...] = ()  # as `uname -r` prints it
+    gpu_driver: tuple[str, ...] = ()  # of the module nvidia
+    ofed: tuple[str, ...] = ()  # of the module mlx5_core
+    severity: Severity = Severity.WARNING  # of a version that no pattern matches
 
 
 def read(host: Host) -> Mapping[str, str]:
-    """Versions by name; "" where there is none."""
+    """Versions by the name of their setting; "" where the file does not exist."""
     return {name: text_if_told(host, path)[:120] for name, path in _FILES.items()}
 
 
 def judge(now: Mapping[str, str], before: Mapping[str, str] | None, policy: Policy) -> Iterator[Finding]:
-    """Raises Unavailable where nothing is wanted."""
+    """Raises Unavailable where no version is set."""
     wanted: dict[str, tuple[str, ...]] = {name: getattr(policy, name) for name in _FILES}
     if not any(wanted.values()):
         raise Unavailable("no version is set for bios, kernel, gpu_driver or ofed")

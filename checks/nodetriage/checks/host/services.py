@@ -1,6 +1,6 @@
-"""systemd units that should be active and are not, that failed, or that are started again and again.
+"""systemd units that should be active and are not, that failed, or that systemd starts again and again.
 
-Asks `systemctl list-units` once for all units (systemctl(1)); a unit that is not loaded is not listed.
+Asks `systemctl list-units` once for all units (systemctl(1)), which leaves out units that are not loaded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,24 +20,24 @@ _ASK = (
     "--type=service,mount,timer",
 )
 _ASK_TIMEOUT_S = 8.0
-_MARKS = "\u25cf\u00d7* "  # before a failed unit, by some versions in spite of --plain
+_MARKS = "\u25cf\u00d7* "  # some versions print one before a failed unit, despite --plain
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`expected` units must be active. Of the others, `watched` ones must not have failed."""
+    """Units in `expected` must be active. Units in `watched` may be absent or stopped, but must not fail."""
 
-    expected: Mapping[str, Severity] = field(default_factory=dict)  # by unit, as "slurmd.service"
+    expected: Mapping[str, Severity] = field(default_factory=dict)  # severity by unit, such as "slurmd.service"
     watched: tuple[str, ...] = (
         "slurmd.service", "munge.service", "sssd.service", "nslcd.service", "chrony*.service", "ntp*.service",
         "nvidia-*.service", "openibd.service", "*.mount",
     )  # fmt: skip
-    failed: Severity = Severity.MAJOR  # of a watched unit
+    failed: Severity = Severity.MAJOR  # of a watched unit that failed
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`load`, `active` and `sub` are systemd's words."""
+    """One unit, with the states LOAD, ACTIVE and SUB that systemctl prints."""
 
     name: str
     load: str
@@ -46,7 +46,7 @@ class Unit:
 
 
 def read(host: Host) -> tuple[Unit, ...]:
-    """Raises Unavailable where this machine is not run by systemd, ValueError where its answer is no list of units."""
+    """Raises Unavailable where systemd does not run this machine, ValueError where its answer is no list of units."""
     if not host.exists("/run/systemd/system"):  # sd_booted(3)
         raise Unavailable("this machine was not booted with systemd (no /run/systemd/system)")
     program = host.run(_ASK, _ASK_TIMEOUT_S)
@@ -54,7 +54,7 @@ def read(host: Host) -> tuple[Unit, ...]:
         raise ValueError(f"systemctl list-units: status {program.status}: {program.stderr.strip()[:200]}")
     units = tuple(_unit(line) for line in program.stdout.splitlines() if line.strip())
     if not units:
-        raise ValueError("systemctl list-units: it lists no unit")
+        raise ValueError("systemctl list-units: expected at least one unit, got none")
     return units
 
 
@@ -66,7 +66,7 @@ def _unit(line: str) -> Unit:
 
 
 def next_state(before: tuple[Unit, ...] | None, now: tuple[Unit, ...]) -> tuple[Unit, ...]:
-    """Nothing: what is wrong is wrong now."""
+    """Nothing: the units that systemd lists now are enough."""
     return ()
 
 

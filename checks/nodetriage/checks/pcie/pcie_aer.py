@@ -1,8 +1,8 @@
-"""PCIe errors that the kernel counted: of each device, and of the port above it, where the other end of a link logs.
+"""PCIe errors that the kernel counted, of each device and of the port above it: often only that end of a link logs.
 
 Reads aer_dev_correctable, _nonfatal and _fatal (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats): one
-"NAME COUNT" a line and a TOTAL_ line, which need not be their sum. They are absent where the firmware keeps the errors
-to itself. Only what rises between two looks counts: a count that fell was reset, and then nobody knows.
+"NAME COUNT" a line and a TOTAL_ line, which need not be their sum. The files are absent where the firmware handles
+PCIe errors itself. Only the rise between two runs counts; a counter that fell was reset, and says nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,13 @@ _TOTAL = "TOTAL_"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What each class of error is worth. Some corrected errors are a link's daily life."""
+    """One uncorrected error is a fault. Corrected errors are one where they pass both limits."""
 
-    fatal: Severity = Severity.CRITICAL
-    nonfatal: Severity = Severity.MAJOR
-    correctable: Severity = Severity.WARNING
-    correctable_per_h: float = 100.0  # at or above this rate between two looks
-    correctable_at_least: int = 20  # errors between two looks; below that a rate is chance
+    fatal: Severity = Severity.CRITICAL  # of uncorrected errors after which the link is not reliable
+    nonfatal: Severity = Severity.MAJOR  # of other uncorrected errors
+    correctable: Severity = Severity.WARNING  # of too many corrected errors
+    correctable_per_h: float = 100.0  # errors an hour between two runs
+    correctable_at_least: int = 20  # errors between two runs, below which the rate is chance
 
 
 def read(host: Host) -> tuple[Counts, ...]:
@@ -38,14 +38,12 @@ def read(host: Host) -> tuple[Counts, ...]:
             ports.add(component.port)
             found.append(read_counts(host, component.port_folder, component, at_s))
     if not any(c.errors or c.error for c in found):
-        raise Unavailable(
-            f"no aer_dev_* files in {FOLDER}: no such device, or the firmware keeps PCIe errors to itself"
-        )
+        raise Unavailable(f"no aer_dev_* files in {FOLDER}: no such device, or the firmware handles PCIe errors itself")
     return tuple(found)
 
 
 def judge(now: tuple[Counts, ...], before: tuple[Counts, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """One finding a device and class, from whichever end of its link counted more."""
+    """One finding for each device and class of error, from the end of its link that counted more."""
     old = {c.address: c for c in before or ()}
     found: dict[tuple[str, str], tuple[int, dict[str, Scalar]]] = {}
     for counts in now:
@@ -67,7 +65,7 @@ def judge(now: tuple[Counts, ...], before: tuple[Counts, ...] | None, policy: Po
 
 
 def _rise(old: Mapping[str, int], new: Mapping[str, int]) -> int:
-    """By the total or by the names, whichever rose more; 0 after a reset."""
+    """How much the total rose, or the sum of the single counters where that rose more; 0 after a reset."""
     if any(new.get(name, 0) < count for name, count in old.items()):
         return 0
     rises = [(name, count - old.get(name, 0)) for name, count in new.items()]

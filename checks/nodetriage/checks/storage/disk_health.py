@@ -1,8 +1,8 @@
-"""Disks that say of themselves that they are failing, NVMe controllers that are dead, RAID sets with a member missing.
+"""Disks that report that they are failing, NVMe controllers that are dead, RAID sets that lack a member.
 
 Asks `smartctl` or `nvme` (NVM Express base specification, SMART / health information), and reads the state of each
-controller under /sys/class/nvme and /sys/block/md*/md/degraded (Documentation/admin-guide/md.rst). Errors of the past
-are not judged, only new ones.
+controller under /sys/class/nvme and /sys/block/md*/md/degraded (Documentation/admin-guide/md.rst). Only
+errors since the last run count.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ _SPARE, _TEMPERATURE, _GRAVE = 1 << 0, 1 << 1, 1 << 2 | 1 << 3 | 1 << 4
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What should be here, and what each fault is worth."""
+    """What should be here, and severities."""
 
-    expected_nvme: int = 0  # controllers; 0: not known
-    failing: Severity = Severity.CRITICAL
-    spare_low: Severity = Severity.MAJOR
-    media_errors: Severity = Severity.MAJOR
-    worn_pct: int = 100  # of the rated life; 0: not judged
-    pending_sectors: int = 1  # of an ATA disk; 0: not judged
+    expected_nvme: int = 0  # NVMe controllers; 0: any number is right
+    failing: Severity = Severity.CRITICAL  # of a disk that reports that it is failing
+    spare_low: Severity = Severity.MAJOR  # of a disk with fewer spare blocks than its maker's threshold
+    media_errors: Severity = Severity.MAJOR  # of new media errors
+    worn_pct: int = 100  # of its rated life, from which a disk counts as worn; 0: never
+    pending_sectors: int = 1  # of an ATA disk, from which they are a fault; 0: never
 
 
 def read(host: Host) -> tuple[Disk, ...]:
@@ -32,7 +32,7 @@ def read(host: Host) -> tuple[Disk, ...]:
 
 
 def judge(now: tuple[Disk, ...], before: tuple[Disk, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """Raises Unavailable where there is no disk and none expected, or the tools are missing and nothing is found."""
+    """Raises Unavailable where there is no disk and none is expected, or no tool to ask and no other finding."""
     if not now and not policy.expected_nvme:
         raise Unavailable("no NVMe or SCSI disk and no RAID set in /sys")
     old = {disk.component: disk for disk in before or ()}

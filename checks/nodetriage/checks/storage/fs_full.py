@@ -1,7 +1,7 @@
-"""Local file systems that are nearly full, in blocks or in inodes.
+"""Local file systems that have almost no blocks or inodes left.
 
-Reads the mount table of process 1 and asks each local, writable file system with statvfs(3). Those of file servers and
-of FUSE are left alone: that they are full is not this node's fault, and whether they answer is asked by fs_mounts.
+Reads the mount table of process 1 and calls statvfs(3) on each local, writable file system. It leaves out those of file
+servers and of FUSE: a full one is no fault of this node, and fs_mounts checks that they answer.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from nodetriage.checks.readers.mounts import Mount, read_mounts, root_of_init
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is full stops `system` file systems, and the node with them; others are the users' own."""
+    """The node needs space on its `system` file systems; users fill the others."""
 
-    used_pct: float = 95.0
-    used_inodes_pct: float = 95.0
+    used_pct: float = 95.0  # of the blocks
+    used_inodes_pct: float = 95.0  # of the inodes
     system: tuple[str, ...] = ("/", "/var", "/var/*", "/run")  # shell patterns of mount points
-    system_severity: Severity = Severity.MAJOR
-    severity: Severity = Severity.WARNING
-    ignore: tuple[str, ...] = ("/run/user/*", "/media/*", "/boot/efi")
+    system_severity: Severity = Severity.MAJOR  # of those
+    severity: Severity = Severity.WARNING  # of all others
+    ignore: tuple[str, ...] = ("/run/user/*", "/media/*", "/boot/efi")  # shell patterns of mount points
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """`space` is None where statvfs(3) failed; `error` then says how."""
+    """`space` is None where statvfs(3) failed; `error` then has its errno name."""
 
     point: str
     source: str
@@ -71,7 +71,7 @@ def judge(now: tuple[Usage, ...], before: tuple[Usage, ...] | None, policy: Poli
 
 
 def _used_pct(total: int, free: int) -> float:
-    """0 where the file system does not count (btrfs and vfat have no inodes)."""
+    """0 where the file system does not count them (btrfs and vfat have no inodes)."""
     return round(100 * (total - free) / total, 1) if 0 <= free <= total and total else 0.0
 
 

@@ -1,8 +1,8 @@
 """File systems that are not mounted, read-only, stale, failing or hung.
 
-Reads the mount table of process 1, /proc/1/mountinfo (proc_pid_mountinfo(5)): a sandboxed agent's own view lies.
-What is expected comes from the settings and from /etc/fstab (fstab(5)). A statvfs(2) that does not return makes the
-check hang, and the finding `mount_hung` names the mount.
+Reads the mount table of process 1, /proc/1/mountinfo (proc_pid_mountinfo(5)), because the agent may run in a mount
+namespace of its own. The settings and /etc/fstab (fstab(5)) say which mounts to expect. A statvfs(2) that does not
+return makes the check hang, and the finding `mount_hung` names the mount.
 """
 
 import errno
@@ -20,21 +20,21 @@ class Expected:
     """One mount that jobs need."""
 
     read_only: bool = False  # it may be read-only
-    severity: Severity = Severity.CRITICAL
+    severity: Severity = Severity.CRITICAL  # of each fault of it
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`expected` is by mount point. Mounts that nobody expects are judged one step milder."""
+    """A mount that neither `expected` nor /etc/fstab names is major at most, unless the kernel made it read-only."""
 
-    expected: Mapping[str, Expected] = field(default_factory=dict)
-    from_fstab: bool = True
+    expected: Mapping[str, Expected] = field(default_factory=dict)  # by mount point
+    from_fstab: bool = True  # expect the entries of /etc/fstab too
     ignore: tuple[str, ...] = ("/run/user/*", "/media/*")  # shell patterns of mount points
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`writable` is the memory's: mount points that were writable at some time since boot."""
+    """`writable` is kept from earlier runs: mount points that were writable at some time in this boot."""
 
     mounts: tuple[Mount, ...]
     fstab: tuple[Fstab, ...]
@@ -42,7 +42,7 @@ class Table:
 
 
 def read(host: Host) -> Table:
-    """Asks every real file system for its state; autofs triggers are left alone, because asking would mount them."""
+    """Asks each file system with a disk or server behind it; leaves out autofs triggers, which asking would mount."""
     mounts, root = read_mounts(host), root_of_init(host)
     return Table(tuple(replace(m, error=_probe(host, m, root)) for m in mounts), read_fstab(host))
 
@@ -58,7 +58,7 @@ def _probe(host: Host, mount: Mount, root: str) -> str:
 
 
 def next_state(before: Table | None, now: Table) -> Table:
-    """`now`, with every mount point that was ever writable."""
+    """`now`, with each mount point that was ever writable."""
     writable = {m.point for m in now.mounts if not m.read_only} | set(before.writable if before else ())
     return replace(now, writable=tuple(sorted(writable)))
 
@@ -77,7 +77,11 @@ def judge(now: Table, before: Table | None, policy: Policy) -> Iterator[Finding]
         facts = {"fstype": mount.fstype, "source": mount.source}
         if mount.error == "ESTALE":
             yield Finding(mount.point, "mount_stale", severity, facts)
-        elif mount.error and mount.error not in ("EACCES", "EPERM", "ENOENT"):  # not ours to see, or just unmounted
+        elif mount.error and mount.error not in (
+            "EACCES",
+            "EPERM",
+            "ENOENT",
+        ):  # the agent may not see it, or it was just unmounted
             yield Finding(mount.point, "mount_failing", severity, {**facts, "error": mount.error})
         if mount.emergency:
             yield Finding(mount.point, "mount_read_only", Severity.CRITICAL, {**facts, "emergency_ro": True})
@@ -88,7 +92,7 @@ def judge(now: Table, before: Table | None, policy: Policy) -> Iterator[Finding]
 def _should_write(mount: Mount, wanted: Expected | None, before: Table | None) -> bool:
     if wanted is not None:
         return not wanted.read_only
-    # Nobody said what it should be: then what it was. Only the whole file system counts, not one bind mount of it.
+    # Without settings it should be what it was. Only the whole file system counts, not one bind mount of it.
     return mount.real and mount.super_read_only and before is not None and mount.point in before.writable
 
 
@@ -108,7 +112,6 @@ CHECK = Check(
     policy=Policy(),
     faults=("mount_missing", "mount_read_only", "mount_stale", "mount_failing"),
     worker="storage",
-    timeout_s=5,
     next_state=next_state,
     kernel_wakes=MOUNT_FAILS,
     wakes_on=("mounts",),
