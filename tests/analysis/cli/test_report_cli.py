@@ -72,6 +72,23 @@ def test_all_reports_as_text_say_period_units_and_model(capsys: pytest.CaptureFi
         assert text in out
 
 
+def test_the_lemon_report_names_the_command_that_acts_on_it(
+    capsys: pytest.CaptureFixture[str], simulated: Path
+) -> None:
+    report = json.loads(run(capsys, "lemons", *inputs(simulated), "--json"))["reports"][1]["sections"][0]
+    nodes = ",".join(sorted(row["node"] for row in report["rows"]))
+
+    assert nodes
+    assert f"nodetriagectl lemon set {nodes} --reason" in report["notes"][-1]
+
+
+def test_without_a_lemon_there_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "lemons", "--jobs", str(SAMPLES / "running-output.txt"))
+
+    assert "this report changes no node" in out
+    assert "lemon set" not in out
+
+
 def test_json_holds_every_row_and_no_number_that_is_none(capsys: pytest.CaptureFixture[str], simulated: Path) -> None:
     out = run(capsys, "all", *inputs(simulated), "--json")
     document = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))

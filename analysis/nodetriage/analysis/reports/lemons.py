@@ -1,5 +1,8 @@
 """The report `lemons`: which nodes to take out for repair, why, and what that would save."""
 
+import shlex
+from collections.abc import Collection
+
 import polars as pl
 
 from nodetriage.analysis.history.study import Study
@@ -19,7 +22,7 @@ def lemons_report(study: Study) -> list[Section]:
         f"flagged: {s.least_failures} or more occasions and q at most {s.false_discovery_rate:g} (Poisson tail against"
         f" all other nodes, Benjamini-Hochberg), or signals of {s.least_kinds} kinds beyond the fleet's"
         f" {s.percentile:.0%} point; exclusions by users never flag",
-        "a recommendation: this report changes no node",
+        "a recommendation: this report changes no node" + _command(judged.flagged),
     )
     texts = tuple(score.explain(judged, facts, node) for node in judged.flagged)
     limits = pl.DataFrame(
@@ -35,6 +38,12 @@ def lemons_report(study: Study) -> list[Section]:
         _effect(study),
         Section("root_causes", "What repairs found", score.root_causes(study.history)),
     ]
+
+
+def _command(flagged: Collection[str]) -> str:
+    if not flagged:
+        return ""
+    return f". To act on it: nodetriagectl lemon set {shlex.quote(','.join(sorted(flagged)))} --reason 'lemon report'"
 
 
 def _effect(study: Study) -> Section:
