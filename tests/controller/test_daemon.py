@@ -182,7 +182,7 @@ def test_a_bad_file_on_sighup_keeps_the_old_settings_and_says_so(controller: Con
     good = controller.settings.read_text()
     controller.settings.write_text("[controller]\nlistn = 1\n")
     process.send_signal(signal.SIGHUP)
-    controller.wait_for_log("settings kept as they were")
+    controller.wait_for_log("reload refused, settings unchanged")
     assert "controller.listn: unknown key" in controller.log.read_text()
     controller.settings.write_text(good.replace("state_dir", "missed_heartbeats = 9\nstate_dir"))
     process.send_signal(signal.SIGHUP)
@@ -197,7 +197,7 @@ def test_a_bad_file_at_the_start_is_one_line_and_78(controller: Controller) -> N
         [CTL, "controller", "--config", controller.settings], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 78
-    assert "0.0.0.0:7443: plaintext, which would hear anyone without proof of identity" in done.stderr
+    assert "0.0.0.0:7443: plaintext proves nobody's identity" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -1,4 +1,4 @@
-"""The controller's settings: frozen values from controller.toml and controller.d/*.toml, strictly."""
+"""The controller's settings: frozen values from controller.toml and controller.d/*.toml. Unknown keys are errors."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,14 +27,16 @@ DEFAULT_CONFIG = Path("/etc/nodetriage/controller.toml")
 class Controller:
     """[controller]"""
 
-    listen: str = "127.0.0.1:7443"  # HOST:PORT or unix:PATH
-    state_dir: Path = Path("/var/lib/nodetriage-controller")  # the history; one controller a folder
-    run_dir: Path | None = None  # of operator.sock, through which nodetriagectl gives orders; none: state_dir
-    topology: Path | None = None  # what nodes share; none: topology.toml beside controller.toml, if there is one
+    listen: str = "127.0.0.1:7443"  # where agents connect: HOST:PORT or unix:PATH
+    state_dir: Path = Path("/var/lib/nodetriage-controller")  # folder of the history; each controller has its own
+    run_dir: Path | None = None  # folder of operator.sock, which takes nodetriagectl's orders; none: state_dir
+    topology: Path | None = (
+        None  # file that says what nodes share; none: topology.toml beside controller.toml, if it exists
+    )
     database: str = ""  # postgresql://HOST/NAME; empty: history.sqlite in state_dir
-    database_password_file: Path | None = None  # with the password alone; mode 0600 and owned by the controller's user
-    heartbeat_every_s: float = 5.0  # told to every agent; 0 leaves each to its own setting
-    missed_heartbeats: int = 6  # in a row, before a node counts as silent
+    database_password_file: Path | None = None  # holds the password alone; mode 0600, owned by the controller's user
+    heartbeat_every_s: float = 5.0  # every agent's period; 0 leaves each agent to its own setting
+    missed_heartbeats: int = 6  # so many in a row make a node silent
 
     def __post_init__(self) -> None:
         if not 0 <= self.heartbeat_every_s <= 3600:
@@ -48,13 +50,15 @@ class SchedulerSettings:
     """[scheduler]"""
 
     kind: Literal["none", "slurm"] = "slurm"
-    slurm_conf: str = ""  # where it is not the commands' default
-    timeout_s: float = 10.0  # of one Slurm command
-    scan_every_s: float = 60.0  # how often all nodes are read, besides after each action
-    max_calls_per_s: float = 20.0  # of Slurm's commands and REST together; what exceeds it waits
-    rest: str = ""  # slurmrestd to drain through: unix:/PATH, http://HOST:PORT (loopback) or https://HOST:PORT
-    rest_user: str = "root"  # whose token it is
-    rest_token_file: Path | None = None  # a JWT, read for each call; none: who we are says the Unix socket
+    slurm_conf: str = ""  # path, if it is not the default of Slurm's commands
+    timeout_s: float = 10.0  # how long one Slurm command may take
+    scan_every_s: float = 60.0  # how often the controller reads all nodes; it also does so after each action
+    max_calls_per_s: float = 20.0  # commands and REST calls together; further calls wait
+    rest: str = ""  # slurmrestd that drains nodes: unix:/PATH, http://HOST:PORT (loopback) or https://HOST:PORT
+    rest_user: str = "root"  # the user whose token it is
+    rest_token_file: Path | None = (
+        None  # file of a JWT, read for each call; none: slurmrestd knows the controller by its Unix socket
+    )
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "scan_every_s", "max_calls_per_s"):
@@ -75,7 +79,7 @@ class SchedulerSettings:
 class PolicyFile:
     """[policy]"""
 
-    file: Path | None = None  # none: policy.toml beside controller.toml, else the one that comes with the package
+    file: Path | None = None  # none: policy.toml beside controller.toml, else the policy of the package
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,12 @@ class ControllerSettings:
 
 
 def files(path: Path) -> tuple[Path, ...]:
-    """What is read, in order: `path`, then controller.d/*.toml beside it (the name of `path` with .d) by name."""
+    """What `load` reads, in order: `path`, then controller.d/*.toml beside it (`path` with .d) by name."""
     return (path, *sorted(path.with_suffix(".d").glob("*.toml")))
 
 
 def load(path: Path) -> ControllerSettings:
-    """All `files`; a later key wins.
+    """Reads all `files`; a later key wins.
 
     Raises ConfigError: one line with the file, the key, and what was expected.
     """
@@ -160,7 +164,7 @@ def _beside(named: Path | None, folder: Path, default: str) -> Path | None:
 
 
 def needs_restart(old: ControllerSettings, new: ControllerSettings) -> list[str]:
-    """Sections whose change a running controller cannot take over: all but the policy and identity.deny."""
+    """The changed sections that a running controller cannot take over: all but the policy and identity.deny."""
     old = dataclasses.replace(old, identity=dataclasses.replace(old.identity, deny=new.identity.deny))
     names = [f.name for f in dataclasses.fields(ControllerSettings) if f.name not in ("policy", "pki")]
     return [name for name in names if getattr(old, name) != getattr(new, name)]

@@ -1,4 +1,4 @@
-"""The controller as a process: one lock, one store, one service, one brain, and how they start, reload and stop."""
+"""The controller as a process: starts, reloads and stops its lock, store, service and reconciler."""
 
 import asyncio
 import contextlib
@@ -36,12 +36,12 @@ _log = structlog.get_logger("controller")
 SAVE_SEEN_EVERY_S = 1.0
 SAVE_SEEN_ROWS = 500  # at a time
 ALIVE_EVERY_S = 5.0
-LOG_LIMIT_S = 1.0  # for the last lines, when the process ends
-AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where we set none
+LOG_LIMIT_S = 1.0  # for the last log lines, when the process ends
+AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where the controller sets none
 
 
 def run(path: Path) -> int:
-    """Runs until SIGTERM or SIGINT. Raises ConfigError where it cannot start, StoreError where the database cannot."""
+    """Runs until SIGTERM or SIGINT. Raises ConfigError for settings, StoreError for the database."""
     settings = config.load(path)
     settings.load_policy()
     settings.load_topology()
@@ -55,20 +55,20 @@ def run(path: Path) -> int:
 
 
 async def _lead(path: Path, settings: ControllerSettings, last_words: Callable[[], None]) -> int:
-    """Stands by while another controller on the same PostgreSQL leads; runs once none does."""
+    """Waits while another controller on the same PostgreSQL leads, then runs."""
     async with leading(settings.database_url, Notify(), last_words) as fence:
         return await Daemon(path, settings, fence).run()
 
 
 def _allow_connections() -> None:
-    """Each is a descriptor. The soft limit is 1024 for programs that use select(2)."""
+    """Raises the limit of open files: each connection is one. The soft limit of 1024 is for users of select(2)."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; the kernel lets go of it however the process ends."""
+    """Locks the folder for this process; the kernel ends the lock however the process ends."""
     try:
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -79,7 +79,9 @@ def _only_one(folder: Path) -> Iterator[None]:
     except BlockingIOError:
         holder = os.read(file, 20).decode(errors="replace").strip()
         os.close(file)
-        raise ConfigError(f"controller.state_dir: {folder} is in use by another controller (pid {holder})") from None
+        raise ConfigError(
+            f"controller.state_dir: {folder} is in use by another controller (pid {holder}): stop that one first"
+        ) from None
     try:
         os.ftruncate(file, 0)
         os.write(file, f"{os.getpid()}\n".encode())
@@ -89,7 +91,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 
 class Daemon:
-    """Wires the parts together; decides nothing."""
+    """Connects the parts; decides nothing."""
 
     def __init__(self, path: Path, settings: ControllerSettings, fence: Fence | None = None) -> None:
         self._path, self._settings = path, settings
@@ -98,7 +100,7 @@ class Daemon:
         self._registry = CollectorRegistry()
         self._store = metrics.MeteredStore(open_database(settings.database_url), metrics.Meters(self._registry))
         self._store.fence = fence
-        self._freshness = LastSeen(monotonic())
+        self._last_seen = LastSeen(monotonic())
         serving = ServerSettings(
             settings.controller.listen,
             VERSION,
@@ -106,65 +108,65 @@ class Daemon:
             settings.admission,
         )
         self._server = NodeHealthServer(
-            self._store, self._freshness, serving, new_authenticator(settings), settings.identity.deny
+            self._store, self._last_seen, serving, new_authenticator(settings), settings.identity.deny
         )
-        self._brain = Reconciler(
+        self._reconciler = Reconciler(
             self._store,
             settings.new_scheduler(),
             settings.load_policy(),
             scan_s=settings.scheduler.scan_every_s,
             places=settings.load_topology(),
         )
-        self._brain.on_state = self._server.hooks.update
-        orders = OperatorService(self._brain, self._server.command, self._store)
+        self._reconciler.on_state = self._server.hooks.update
+        orders = OperatorService(self._reconciler, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
         self._server.operators = OperatorService(
-            self._brain, self._server.command, self._store, self._server.gate.operator
+            self._reconciler, self._server.command, self._store, self._server.gate.operator
         )
 
     async def run(self) -> int:
-        """0 after a stop that was asked for, 1 where a part failed (systemd starts the controller again)."""
+        """0 after SIGTERM or SIGINT, 1 where a part failed (systemd then restarts the controller)."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
-        told = contextlib.AsyncExitStack()
+        metrics_stack = contextlib.AsyncExitStack()
         try:
             await self._store.open()
-            self._store.on_events(lambda _: self._brain.notify())
+            self._store.on_events(lambda _: self._reconciler.notify())
             await self._server.start()
             await self._operators.start()
-            await self._tell_prometheus(told)
+            await self._serve_metrics(metrics_stack)
             self._notify.ready(f"listening on {self._settings.controller.listen}")
             return await self._until_stopped(
-                self._brain.run(),
+                self._reconciler.run(),
                 self._save_seen(),
-                self._tell_silence(),
+                self._watch_silence(),
                 self._stay_alive(),
                 self._server.hooks.renew(),
             )
         finally:
             self._notify.stopping()
-            await told.aclose()
+            await metrics_stack.aclose()
             await self._operators.stop()
             await self._server.stop()
             with contextlib.suppress(StoreError):
-                await self._store.record_seen(self._freshness.take_unsaved(inf))
+                await self._store.record_seen(self._last_seen.take_unsaved(inf))
             await self._store.close()
 
-    async def _tell_prometheus(self, told: contextlib.AsyncExitStack) -> None:
+    async def _serve_metrics(self, stack: contextlib.AsyncExitStack) -> None:
         if listen := self._settings.metrics.listen:
-            await told.enter_async_context(metrics.serving(self._registry, listen, self._facts))
+            await stack.enter_async_context(metrics.serving(self._registry, listen, self._facts))
 
     async def _facts(self) -> metrics.Facts:
         """For a scrape."""
         return metrics.Facts(
             version=VERSION,
             connected=len(self._server.connected()),
-            silent=sum(1 for _ in self._freshness.silent(monotonic(), self._silent_after_s)),
+            silent=sum(1 for _ in self._last_seen.silent(monotonic(), self._silent_after_s)),
             refused=self._server.gate.refusals.total,
-            broken_invariants=self._brain.broken_invariants,
-            state=self._brain.state,
+            broken_invariants=self._reconciler.broken_invariants,
+            state=self._reconciler.state,
             actions=await self._store.read(lambda c: metrics.count_actions(c, time.time_ns() // 1000)),
         )
 
@@ -174,15 +176,15 @@ class Daemon:
         return own.missed_heartbeats * (own.heartbeat_every_s or AGENTS_OWN_HEARTBEAT_S)
 
     def reload(self) -> None:
-        """Takes over policy and identity.deny. What is wrong, or needs a restart, is said and changes nothing."""
+        """Takes over policy and identity.deny. Logs what is wrong or needs a restart, which changes nothing."""
         self._notify.reloading()
         try:
             new = config.load(self._path)
             policy = new.load_policy()
         except ConfigError as error:
-            _log.error("settings kept as they were", why=str(error))
+            _log.error("reload refused, settings unchanged", why=str(error))
         else:
-            self._brain.set_policy(policy)
+            self._reconciler.set_policy(policy)
             denied = self._server.gate.deny(new.identity.deny)
             restart = config.needs_restart(self._settings, new)
             _log.info(
@@ -203,28 +205,28 @@ class Daemon:
         return 1 if failed else 0
 
     async def _save_seen(self) -> None:
-        """Heartbeats reach the database as one statement now and then, not one by one."""
+        """Writes heartbeats to the database in batches, not one by one."""
         while True:
             await asyncio.sleep(SAVE_SEEN_EVERY_S)
-            unsaved = self._freshness.take_unsaved(monotonic(), SAVE_SEEN_ROWS)
+            unsaved = self._last_seen.take_unsaved(monotonic(), SAVE_SEEN_ROWS)
             try:
                 await self._store.record_seen(unsaved)
             except StoreError as error:
                 _log.error("last seen not stored", why=str(error))
 
-    async def _tell_silence(self) -> None:
-        """Says which nodes fell silent and which came back: one line a look, however many they are."""
+    async def _watch_silence(self) -> None:
+        """Logs which nodes fell silent and which came back: one line each second at most, however many they are."""
         limit_s = self._silent_after_s
         before: set[str] = set()
         while True:
             await asyncio.sleep(1.0)
-            silent = set(self._freshness.silent(monotonic(), limit_s))
+            silent = set(self._last_seen.silent(monotonic(), limit_s))
             if fell := sorted(silent - before):
                 _log.warning("nodes silent", count=len(fell), nodes=fell[:20], longer_than_s=limit_s)
             if back := sorted(before - silent):
                 _log.info("nodes heard again", count=len(back), nodes=back[:20])
             if fell or back:
-                await self._brain.contact(fell, back)
+                await self._reconciler.contact(fell, back)
             before = silent
 
     async def _stay_alive(self) -> None:

@@ -29,11 +29,11 @@ _log = structlog.get_logger("leader")
 
 Fence = Callable[[Connection], None]
 
-ASK_EVERY_S = 0.5  # for the lock, while another has it
-PROVE_EVERY_S = 1.0  # that the connection which holds it lives
+ASK_EVERY_S = 0.5  # how often a standby tries the lock
+PROVE_EVERY_S = 1.0  # how often the leader checks the connection that holds the lock
 ANSWER_LIMIT_S = 3.0
-DEPOSED = 75  # EX_TEMPFAIL: systemd starts the controller again, and it stands by
-# The server is to notice soon that a leader's machine is gone, and the leader that the server's is.
+DEPOSED = 75  # EX_TEMPFAIL: systemd restarts the controller, which then stands by
+# So the server soon notices that the leader's machine is gone, and the leader that the server's is.
 _SERVER_OPTIONS = (
     "-c tcp_keepalives_idle=3 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3 -c tcp_user_timeout=5000 "
     "-c statement_timeout=3000 -c idle_session_timeout=0"
@@ -42,11 +42,11 @@ _CLIENT_OPTIONS = {"keepalives_idle": 3, "keepalives_interval": 1, "keepalives_c
 
 
 class Deposed(StoreError):
-    """Another controller leads: this one may write nothing any more."""
+    """Another controller leads: this one must not write any more."""
 
 
 class Leadership:
-    """The lock, once it is held. `fence` is for the store, `until_lost` for a task."""
+    """The lock of the leader. The store calls `fence`, a task waits in `until_lost`."""
 
     def __init__(self, url: URL) -> None:
         options = {"options": _SERVER_OPTIONS, "connect_timeout": 5, **_CLIENT_OPTIONS}
@@ -54,10 +54,10 @@ class Leadership:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="leader")
         self._connection: Connection | None = None
         self.epoch = 0
-        self.waits_for = ""  # who leads, while this one stands by
+        self.waits_for = ""  # the leader, while this controller stands by
 
     async def take(self, notify: Notify) -> None:
-        """Waits until no other controller leads. Raises StoreError where the database cannot be asked at all."""
+        """Waits until no other controller leads. Raises StoreError where the database does not answer."""
         while not await self._call(self._try_lock):
             holder = await self._call(self._holder)
             if holder != self.waits_for:
@@ -70,7 +70,7 @@ class Leadership:
         _log.info("leading", epoch=self.epoch)
 
     async def until_lost(self) -> str:
-        """Returns why, once the connection that holds the lock no longer answers."""
+        """Returns the reason when the connection that holds the lock no longer answers."""
         while True:
             await asyncio.sleep(PROVE_EVERY_S)
             try:
@@ -81,13 +81,13 @@ class Leadership:
                 return f"PostgreSQL did not answer within {ANSWER_LIMIT_S:g} s"
 
     def fence(self, connection: Connection) -> None:
-        """First in each transaction. Raises Deposed. The row stays locked to the next leader until the commit."""
+        """Runs first in each transaction. Raises Deposed. Until the commit the next leader cannot take the row."""
         epoch = connection.scalar(select(schema.leader.c.epoch).with_for_update(read=True))
         if epoch != self.epoch:
             raise Deposed(f"epoch {epoch} began, this controller's was {self.epoch}")
 
     def release(self) -> None:
-        """The lock goes with its connection."""
+        """Closes the connection, and the lock with it."""
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
@@ -138,7 +138,7 @@ def begin_epoch(engine: Engine) -> int:
 
 @contextlib.asynccontextmanager
 async def leading(url: str, notify: Notify, last_words: Callable[[], None]) -> AsyncIterator[Fence | None]:
-    """Waits to be the leader, and is it inside. A SQLite file has no leader but its folder's lock: no fence then.
+    """Waits to lead, and leads while the block runs. On SQLite the folder's lock is enough: there is no fence.
 
     Where the leadership is lost the process ends at once, as by SIGKILL: whatever it is doing must not go on, and what
     it began is found by the next leader. Only `last_words` is called before that, which lets the log be written.
@@ -147,7 +147,7 @@ async def leading(url: str, notify: Notify, last_words: Callable[[], None]) -> A
     if parsed.get_backend_name() != "postgresql":
         yield None
         return
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload while standing by: there is nothing to take over yet
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a standby has nothing to reload
     leadership = Leadership(parsed.set(drivername="postgresql+psycopg"))
     try:
         await leadership.take(notify)
@@ -163,5 +163,5 @@ async def leading(url: str, notify: Notify, last_words: Callable[[], None]) -> A
 async def _end_when_lost(leadership: Leadership, last_words: Callable[[], None]) -> None:
     why = await leadership.until_lost()
     _log.critical("leadership lost, ending at once", why=why, epoch=leadership.epoch)
-    last_words()  # the loop waits for it, so that nothing here goes on meanwhile
+    last_words()  # blocks the loop, so that nothing else runs meanwhile
     os._exit(DEPOSED)

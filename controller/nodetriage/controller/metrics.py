@@ -1,7 +1,7 @@
-"""What Prometheus is told of the controller itself: `[metrics] listen`, on this machine only.
+"""Metrics of the controller itself for Prometheus: `[metrics] listen`, on this machine only.
 
-A scrape is answered by a thread, which asks the event loop for what it says. So a controller that stands still fails
-its scrapes, instead of telling for ever what was true once.
+A thread answers scrapes, and asks the event loop for the values. So the scrapes of a controller that stands still fail,
+instead of repeating old values.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ class Facts:
     version: str
     connected: int
     silent: int
-    refused: int  # peers that were sent away, since the start
+    refused: int  # peers refused since the start
     broken_invariants: int = 0  # of the policy, since the start
     state: FleetState = field(default_factory=FleetState)
     actions: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Meters:
-    """What is counted as it happens, since the start. Safe from any thread."""
+    """Counters since the start. Safe from any thread."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._events = Counter(
@@ -66,7 +66,7 @@ class Meters:
 
 
 class MeteredStore(Store):
-    """A store that tells how long each batch took."""
+    """A store that measures how long each batch takes."""
 
     def __init__(self, engine: Engine, meters: Meters) -> None:
         super().__init__(engine)
@@ -82,7 +82,7 @@ class MeteredStore(Store):
 
 
 class Scraped(Collector):
-    """Turns facts into metrics, when Prometheus asks."""
+    """Turns facts into metrics at each scrape."""
 
     def __init__(self, facts: Callable[[], Facts]) -> None:
         self._facts = facts
@@ -95,21 +95,23 @@ class Scraped(Collector):
 
 
 def families(facts: Facts) -> Iterator[Metric]:
-    """All but what `Meters` counts."""
+    """All metrics but those of `Meters`."""
     state = facts.state
     yield _labelled("nodetriage_build_info", "The version that runs", "version", {facts.version: 1})
     yield GaugeMetricFamily("nodetriage_agents_connected", "Agents that have a stream now", facts.connected)
-    yield GaugeMetricFamily("nodetriage_agents_silent", "Agents that were heard once and no longer", facts.silent)
-    yield CounterMetricFamily("nodetriage_peers_refused", "Peers sent away since the start", facts.refused)
+    yield GaugeMetricFamily("nodetriage_agents_silent", "Agents that connected once and are silent now", facts.silent)
+    yield CounterMetricFamily("nodetriage_peers_refused", "Peers refused since the start", facts.refused)
     text = "Invariants of the policy that a step broke since the start: report them"
     yield CounterMetricFamily("nodetriage_policy_invariants_broken", text, facts.broken_invariants)
     states = Tally({str(name): 0 for name in NodeState})
     states.update(str(node.state) for node in state.nodes.values())
     yield _labelled("nodetriage_nodes", "Nodes by their state", "state", states)
-    held = len(drain_limits.held(state))
-    yield GaugeMetricFamily("nodetriage_drains_queued", "Drains that wait for the drain limits or the breaker", held)
+    queued = len(drain_limits.held(state))
+    yield GaugeMetricFamily("nodetriage_drains_queued", "Drains that wait for the drain limits or the breaker", queued)
     yield GaugeMetricFamily(
-        "nodetriage_breaker_open", "1 while the breaker lets nothing through", int(state.breaker.is_open)
+        "nodetriage_breaker_open",
+        "1 while the breaker is open and stops drains and requeues",
+        int(state.breaker.is_open),
     )
     actions = GaugeMetricFamily(
         "nodetriage_actions",
@@ -146,7 +148,7 @@ def count_actions(connection: Connection, now_us: int) -> dict[tuple[str, str], 
 def asking(
     loop: asyncio.AbstractEventLoop, facts: Callable[[], Coroutine[Any, Any, Facts]], limit_s: float = SCRAPE_LIMIT_S
 ) -> Callable[[], Facts]:
-    """A way for another thread to ask the loop. Raises TimeoutError where the loop does not answer."""
+    """A function by which another thread asks the loop. It raises TimeoutError where the loop does not answer."""
 
     def ask() -> Facts:
         asked = asyncio.run_coroutine_threadsafe(facts(), loop)

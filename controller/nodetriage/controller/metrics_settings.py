@@ -1,4 +1,4 @@
-"""Where the controller tells of itself; apart from metrics.py, which loads Prometheus's client."""
+"""The section [metrics]: apart from metrics.py, which loads Prometheus's client."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from nodetriage.service.address import is_local
 class MetricsSettings:
     """[metrics]"""
 
-    listen: str = ""  # HOST:PORT of this machine for Prometheus to scrape, as 127.0.0.1:7444; empty: none
+    listen: str = ""  # HOST:PORT on this machine that Prometheus scrapes, as 127.0.0.1:7444; empty: no metrics
 
     def __post_init__(self) -> None:
         if self.listen and not (is_local(self.listen) and self.listen.rpartition(":")[2].isdecimal()):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class SchedulerError(Exception):
-    """The scheduler did not do it, and the text says why. The action stays to be done."""
+    """The scheduler did not do it; the text says why. The action stays pending."""
 
 
 class SchedulerUnavailable(SchedulerError):
@@ -15,7 +15,7 @@ class SchedulerUnavailable(SchedulerError):
 
 
 class SchedulerRefused(SchedulerError):
-    """It answered no: permission, an unknown node, a job that may not be requeued."""
+    """The scheduler refused: permission, an unknown node, a job that may not be requeued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class NodeView:
 
     @property
     def draining(self) -> bool:
-        """No new job starts here, by someone's word. In Slurm that is a flag beside whatever else the node does."""
+        """Someone drained it: no new job starts here. In Slurm that is a flag beside the node's state."""
         return "drain" in self.flags or "fail" in self.flags
 
     @property
@@ -40,7 +40,7 @@ class NodeView:
 
     @property
     def busy(self) -> bool:
-        """A job is on it, or is being cleaned up after."""
+        """A job runs on it, or Slurm cleans up after one."""
         return self.base in ("allocated", "mixed") or "completing" in self.flags
 
     @property
@@ -50,17 +50,17 @@ class NodeView:
 
     @property
     def rebooting(self) -> bool:
-        """A reboot was asked for. With ASAP that drains it until the reboot, and NextState may lift any drain then."""
+        """Someone asked for a reboot. ASAP drains the node until then, and NextState may lift any drain."""
         return bool(self.flags & {"reboot_requested", "reboot_issued"})
 
     @property
     def power_saving(self) -> bool:
-        """Switched off to save power, or on the way there or back: silence says nothing about its health."""
+        """Slurm switches it off or on to save power: its silence says nothing about its health."""
         return bool(self.flags & {"power_down", "powering_down", "powered_down", "power_up", "powering_up"})
 
     @property
     def planned(self) -> bool:
-        """Idle, and kept so for a job that is to start soon."""
+        """Idle, and reserved by Slurm for a job that starts soon."""
         return "planned" in self.flags or self.base == "planned"
 
     @property
@@ -104,7 +104,7 @@ class ReservationView:
 
 
 def with_maintenance(nodes: Mapping[str, NodeView], reservations: Sequence[ReservationView]) -> Mapping[str, NodeView]:
-    """Marks the nodes of MAINT reservations: Slurm 24.11 sets its own mark only some time after it began."""
+    """Marks the nodes of MAINT reservations: Slurm 24.11 sets its own mark some time after the start."""
     inside = {name for r in reservations if r.maintenance for name in r.nodes}
     return {n: replace(v, flags=v.flags | {"maint"}) if n in inside else v for n, v in nodes.items()}
 
@@ -112,7 +112,7 @@ def with_maintenance(nodes: Mapping[str, NodeView], reservations: Sequence[Reser
 class Scheduler(Protocol):
     """Every method raises SchedulerUnavailable or SchedulerRefused. Node names are the scheduler's own."""
 
-    acts: bool  # False: it can be asked nothing and does nothing
+    acts: bool  # False: it answers nothing and does nothing
 
     async def nodes(self) -> Mapping[str, NodeView]: ...
 
@@ -135,7 +135,7 @@ class Scheduler(Protocol):
         ...
 
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
-        """Lets no new job start there; state and reason are set in one call."""
+        """Lets no new job start there; sets state and reason in one call."""
         ...
 
     async def undrain(self, node: str) -> None: ...
@@ -164,7 +164,7 @@ class Scheduler(Protocol):
 
 
 class NoScheduler:
-    """For machines without a batch scheduler, and for looking on first: what would be done is recorded."""
+    """For machines without a batch scheduler: the controller records what it would do."""
 
     acts = False
 

@@ -112,7 +112,7 @@ async def test_more_agents_than_allowed_are_refused_but_a_known_node_may_come_ba
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7443", "[::]:7443", "10.0.0.1:7443", "controller.example.org:7443"])
 async def test_plaintext_beyond_this_machine_is_refused(tmp_path: Path, listen: str) -> None:
-    with pytest.raises(ConfigError, match="without proof of identity"):
+    with pytest.raises(ConfigError, match="proves nobody's identity"):
         async with serving(tmp_path, listen):
             pass
 

@@ -1,4 +1,4 @@
-"""Which addresses a node has: those of its name and of the scheduler's names for it (NodeAddr, NodeHostName)."""
+"""The addresses of a node: those of its name and of the scheduler's names for it (NodeAddr, NodeHostName)."""
 
 import asyncio
 import ipaddress
@@ -21,12 +21,12 @@ LOOK_UP_LIMIT_S = 5.0
 
 
 async def no_hosts() -> Mapping[str, tuple[str, ...]]:
-    """Where there is no scheduler to ask."""
+    """For a controller without a scheduler."""
     return {}
 
 
 class NodeAddresses:
-    """Answers are kept for a minute. What cannot be looked up is no address: whoever asks must then refuse."""
+    """Keeps answers for a minute. A name that does not resolve has no address, and the caller refuses the node."""
 
     def __init__(self, hosts: Hosts = no_hosts) -> None:
         self._hosts = hosts
@@ -40,21 +40,21 @@ class NodeAddresses:
         at_s, found = self._kept.get(node, (float("-inf"), frozenset[Address]()))
         if found and now_s - at_s < KEEP_S:
             return found
-        names = dict.fromkeys((node, *(await self._told(now_s)).get(node, ())))
+        names = dict.fromkeys((node, *(await self._hosts_known(now_s)).get(node, ())))
         looked_up = await asyncio.gather(*(_look_up(name) for name in names))
         found = frozenset[Address]().union(*looked_up)
         self._kept[node] = now_s, found
         return found
 
-    async def _told(self, now_s: float) -> Mapping[str, tuple[str, ...]]:
-        """One question for all nodes, however many of them connect at once."""
+    async def _hosts_known(self, now_s: float) -> Mapping[str, tuple[str, ...]]:
+        """Asks the scheduler once for all nodes, however many connect at once."""
         async with self._asking:
             if now_s - self._names_at_s >= KEEP_S:
                 self._names_at_s = now_s
                 try:
                     self._names = await self._hosts()
                 except (SchedulerRefused, SchedulerUnavailable) as error:
-                    _log.warning("node addresses not read, going by their names alone", why=str(error))
+                    _log.warning("the scheduler did not list node addresses, using node names alone", why=str(error))
             return self._names
 
 

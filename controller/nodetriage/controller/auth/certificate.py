@@ -1,4 +1,4 @@
-"""X.509 as nodetriage uses it: what a certificate says about its holder, and how ours are made. RFC 5280. No I/O.
+"""X.509 as nodetriage uses it: reads who holds a certificate, and makes certificates. RFC 5280. No I/O.
 
 A node's certificate carries the node's name as DNS name. An operator's or reader's carries a URI that no node's has.
 A controller's is good for servers only, the others' for clients only, so none can stand in for another.
@@ -31,7 +31,7 @@ class Role(enum.Enum):
 
 
 class BadCertificate(Exception):
-    """Not a certificate or key that can be used; the text says what was expected."""
+    """This certificate or key cannot be used; the text says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def renew(by: Pair, old: x509.Certificate, now: datetime.datetime) -> Pair:
 
 
 def self_signed(name: str, now: datetime.datetime) -> Pair:
-    """For a server whose certificate is vouched for by other means. Ends long after its process."""
+    """For a server that munge vouches for. Ends long after its process."""
     key, subject = _new_key(), _subject(name)
     builder = _builder(subject, subject, key, 3650, now)
     builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
@@ -97,7 +97,7 @@ def self_signed(name: str, now: datetime.datetime) -> Pair:
 
 
 def holder(certificate: x509.Certificate) -> Holder:
-    """Raises BadCertificate where it does not say what it is for."""
+    """Who holds it and for what. Raises BadCertificate where its extensions cannot be read."""
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         role = Role.AUTHORITY if constraints.ca else Role.NODE
@@ -127,7 +127,7 @@ def load_certificate(pem: bytes) -> x509.Certificate:
 
 
 def load_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:
-    """Raises BadCertificate where the two do not belong together or gRPC's TLS could not use them."""
+    """Raises BadCertificate where the two do not match or gRPC's TLS cannot use them."""
     certificate = load_certificate(certificate_pem)
     try:
         key = serialization.load_pem_private_key(key_pem, password=None)
@@ -137,7 +137,7 @@ def load_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise BadCertificate("expected an EC or RSA key: gRPC's TLS takes no other")
     if key.public_key() != certificate.public_key():
-        raise BadCertificate("the key is not the certificate's")
+        raise BadCertificate("the key does not match the certificate: expected the pair that was made together")
     return Pair(certificate, key)
 
 
@@ -171,7 +171,7 @@ def _signed(
     key = _new_key()
     days = min(days, (by.certificate.not_valid_after_utc - now) / datetime.timedelta(days=1))
     if days <= 0:
-        raise BadCertificate("the authority's certificate has ended: make a new one (pki init --force)")
+        raise BadCertificate("the authority's certificate has ended: `nodetriagectl pki init --force` makes a new one")
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
     signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(by.key.public_key())
     builder = (

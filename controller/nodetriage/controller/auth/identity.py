@@ -1,4 +1,4 @@
-"""Who is at the other end, and what that allows. How it is proved: tls.py, munge.py; decision 40."""
+"""Who a peer is, and what it may do. tls.py and munge.py prove it; decision 40."""
 
 import datetime
 from collections.abc import Collection
@@ -14,30 +14,30 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 PLAINTEXT = (
-    "plaintext, which would hear anyone without proof of identity, is for loopback and Unix sockets only. "
-    "Set [identity] kind to tls (certificates from nodetriagectl pki) or munge (the cluster's munge key): "
-    "docs/identity.md"
+    "plaintext proves nobody's identity: expected a loopback address or a Unix socket. "
+    "For other addresses set [identity] kind to tls (certificates from nodetriagectl pki) or munge (the cluster's "
+    "munge key): docs/identity.md"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A peer that has proved to be `name`. Without a role it is on this machine and proved nothing."""
+    """A peer that proved to be `name`. Without a role it is on this machine and proved nothing."""
 
     name: str
-    how: str  # by what it was proved
+    how: str  # what proved it: "certificate", "munge", "this machine"
     role: Role | None = None
     serial: str = ""  # of its certificate, hexadecimal
     ends: datetime.datetime | None = None  # UTC: when the proof is no longer good
-    answer: tuple[tuple[str, str], ...] = ()  # by which we show who we are, in the first metadata
+    answer: tuple[tuple[str, str], ...] = ()  # the proof of who we are, in the first metadata
 
 
 class Authenticator(Protocol):
-    """One way to know a peer."""
+    """One way to prove who a peer is."""
 
     @property
     def knows_all(self) -> bool:
-        """Whether nobody gets a connection who has not shown who it is."""
+        """Whether each peer that gets a connection has proved who it is."""
         ...
 
     def credentials(self) -> grpc.ServerCredentials | None:
@@ -50,7 +50,7 @@ class Authenticator(Protocol):
 
 
 class ThisMachine:
-    """Takes a peer's word: whoever can reach the listener is on this machine."""
+    """Believes each peer: who can reach the listener is on this machine."""
 
     knows_all = True
 
@@ -62,22 +62,22 @@ class ThisMachine:
 
 
 def speaks_for(identity: Identity, node: str) -> None:
-    """Raises Refused unless the peer is that node. Its events carry no name: they are filed under this one."""
+    """Raises Refused unless the peer is that node. Its events carry no name: the store files them under this one."""
     if identity.role is None or (identity.role is Role.NODE and identity.name == node):
         return
     raise _denied(f"{_described(identity)} may not speak for node {node[:80]!r}")
 
 
 def may_watch(identity: Identity) -> None:
-    """Raises Refused for nodes: what happens on one is none of another's business."""
+    """Raises Refused for nodes: none may read what happens on another."""
     if identity.role not in (None, Role.READER, Role.OPERATOR):
-        raise _denied(f"{_described(identity)} may not watch: that takes a reader's or an operator's certificate")
+        raise _denied(f"{_described(identity)} may not watch: expected a reader's or an operator's certificate")
 
 
 def may_operate(identity: Identity) -> None:
     """Raises Refused. Loopback is no proof: any user of this machine can connect to it."""
     if identity.role is not Role.OPERATOR:
-        raise _denied(f"{_described(identity)} may give no orders: that takes an operator's certificate")
+        raise _denied(f"{_described(identity)} may give no orders: expected an operator's certificate")
 
 
 def not_denied(identity: Identity, deny: Collection[str]) -> None:
@@ -97,5 +97,5 @@ def _denied(reason: str) -> Refused:
 
 
 def unauthenticated(reason: str) -> Refused:
-    """Who it is, is not proved."""
+    """For a peer that proved no identity."""
     return Refused(grpc.StatusCode.UNAUTHENTICATED, reason)

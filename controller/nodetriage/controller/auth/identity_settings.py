@@ -1,4 +1,4 @@
-"""How peers must show who they are, as the settings say it."""
+"""The section [identity]: how peers prove who they are."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,17 +9,17 @@ from typing import Literal
 class IdentitySettings:
     """[identity]"""
 
-    kind: Literal["none", "tls", "munge"] = "none"  # how nodes show who they are; none: plaintext, on this machine
-    ca: Path = Path("/etc/nodetriage/ca.crt")  # tls: who signs; several authorities may follow each other
-    certificate: Path = Path("/etc/nodetriage/controller.crt")  # tls: with the addresses that agents call
+    kind: Literal["none", "tls", "munge"] = (
+        "none"  # how nodes prove who they are; none: plaintext, on the controller's machine alone
+    )
+    ca: Path = Path("/etc/nodetriage/ca.crt")  # tls: the authorities that sign, one after the other
+    certificate: Path = Path("/etc/nodetriage/controller.crt")  # tls: it names the addresses that agents call
     key: Path = Path("/etc/nodetriage/controller.key")  # tls: mode 0600
-    node_domain: str = ""  # tls: certificates say NODE.DOMAIN; empty: the node's name alone
-    deny: tuple[
-        str, ...
-    ] = ()  # names and certificates' serial numbers that are no longer believed; taken over on reload
-    munge_socket: str = ""  # munge: of munged; empty: libmunge's own default
-    agent_uid: int = 0  # munge: as whom agents run
-    munge_max_age_s: int = 60  # munge: of a credential; the clocks of nodes and controller count
+    node_domain: str = ""  # tls: certificates name NODE.DOMAIN; empty: the node alone
+    deny: tuple[str, ...] = ()  # names and certificates' serial numbers that are refused; a reload takes the list over
+    munge_socket: str = ""  # munge: munged's socket; empty: libmunge's default
+    agent_uid: int = 0  # munge: the user id of the agents
+    munge_max_age_s: int = 60  # munge: how old a credential may be, by the clocks of node and controller
 
     def __post_init__(self) -> None:
         if not 1 <= self.munge_max_age_s <= 3600:

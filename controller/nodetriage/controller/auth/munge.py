@@ -29,7 +29,7 @@ _THREADS = 8  # that wait for munged
 
 
 class MungeAuthenticator:
-    """Belongs to one event loop. Raises MungeError where there is no libmunge."""
+    """Belongs to one event loop. Raises MungeError where libmunge is missing."""
 
     knows_all = False
 
@@ -45,7 +45,7 @@ class MungeAuthenticator:
         return grpc.ssl_server_credentials([(self._pair.key_pem, self._pair.certificate_pem)])
 
     async def identify(self, context: Context) -> Identity:
-        """Raises Refused; UNAVAILABLE where that is our fault."""
+        """Raises Refused, with UNAVAILABLE where munged on this machine is the cause."""
         given = dict(context.invocation_metadata() or ()).get(METADATA_KEY)
         if not isinstance(given, str):
             raise unauthenticated("no munge credential: set [identity] kind = munge on the node")
@@ -58,12 +58,12 @@ class MungeAuthenticator:
         except BadCredential as error:
             raise unauthenticated(f"munge: {error}") from error
         except (MungeError, TimeoutError) as error:
-            why = str(error) or f"munged gave no answer within {self._ask_limit_s:g} s"
+            why = str(error) or f"munged on the controller's machine did not answer within {self._ask_limit_s:g} s"
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"munge: {why}") from error
         return Identity(claim.node, "munge", Role.NODE, answer=((METADATA_KEY, answer),))
 
     def _claimed(self, credential: Credential) -> Claim:
-        """What the credential says, if it was made for this connection, now, by the agent's user."""
+        """The credential's claim, if the agent's user made it now and for this connection. Raises Refused."""
         own = self._settings
         claim = parse(credential.payload)
         if claim is None or claim.side != AGENT:
@@ -71,24 +71,25 @@ class MungeAuthenticator:
         if credential.uid != own.agent_uid:
             raise unauthenticated(f"munge: made by uid {credential.uid} for {claim.node}, expected {own.agent_uid}")
         if not -own.munge_max_age_s <= credential.age_s <= own.munge_max_age_s:
-            raise unauthenticated(f"munge: {claim.node}'s credential is {credential.age_s} s old: are clocks in step?")
+            age = f"{credential.age_s} s old, expected at most {own.munge_max_age_s}"
+            raise unauthenticated(f"munge: {claim.node}'s credential is {age}: compare the clocks")
         if claim.certificate != self._certificate:
             raise unauthenticated(f"munge: {claim.node}'s credential is for another connection or controller")
         self._once(claim)
         return claim
 
     def _once(self, claim: Claim) -> None:
-        """munged remembers credentials too, but forgets them when it is restarted."""
+        """Refuses a credential that came before. munged remembers them too, but not across its restart."""
         now_s = asyncio.get_running_loop().time()
         kept_s = 2 * self._settings.munge_max_age_s
-        while self._nonces and next(iter(self._nonces.values())) < now_s - kept_s:  # they are in the order of time
+        while self._nonces and next(iter(self._nonces.values())) < now_s - kept_s:  # oldest first
             del self._nonces[next(iter(self._nonces))]
         if claim.nonce in self._nonces:
             raise unauthenticated(f"munge: replayed credential of {claim.node}")
         self._nonces[claim.nonce] = now_s
 
     async def _is_at_home(self, node: str, credential: Credential, peer: str) -> None:
-        """Both the connection and the credential must come from the node. A credential from loopback does not say."""
+        """Refuses a connection or a credential from elsewhere than the node. Loopback as origin says nothing."""
         known = await self._addresses.of(node)
         source = ipaddress.ip_address(peer_host(peer))
         shown = f"is {', '.join(sorted(map(str, known)))}" if known else "has no known address"

@@ -30,20 +30,20 @@ ISSUED = (Role.CONTROLLER, Role.NODE, Role.OPERATOR, Role.READER)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A certificate in the folder."""
+    """A certificate and its file."""
 
     file: Path
     holder: Holder
 
 
 class Pki:
-    """Raises ConfigError for all that goes wrong: one line that names the file."""
+    """Each method raises ConfigError with one line that names the file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def init(self, days: float, now: datetime.datetime, force: bool) -> Path:
-        """A new authority. Its name has the time, so that two in one bundle can be told apart."""
+        """Makes a new authority. Its name has the time, so that two in one bundle differ."""
         pair = authority(f"nodetriage authority {now:%Y-%m-%d %H:%M}", days, now)
         with _explained(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,17 +52,17 @@ class Pki:
     def issue(
         self, role: Role, name: str, addresses: Sequence[str], days: float, now: datetime.datetime, force: bool
     ) -> Path:
-        """A new pair under ROLE/NAME; gives the certificate's file."""
+        """Makes a new pair under ROLE/NAME; returns the certificate's file."""
         stem = self._stem(role, name)
         if not force:
             self._must_not_exist(stem)
         try:
             return self._write(stem, issue(self._authority(), role, name, addresses, days, now), force)
-        except (BadCertificate, ValueError) as error:  # ValueError: a name that cannot stand in a certificate
+        except (BadCertificate, ValueError) as error:  # ValueError: a name that no certificate can carry
             raise ConfigError(f"{role.value} {name}: {error}") from error
 
     def renew(self, found: Found, now: datetime.datetime) -> Path:
-        """The same holder with a new key, in the same files."""
+        """Makes a new key and certificate for the same holder, in the same files; returns the certificate's file."""
         try:
             old = load_certificate(found.file.read_bytes())
             return self._write(
@@ -83,7 +83,7 @@ class Pki:
     def _authority(self) -> Pair:
         certificate, key = self.folder / "ca.crt", self.folder / "ca.key"
         if not certificate.exists():
-            raise ConfigError(f"{certificate}: no authority yet: nodetriagectl pki init")
+            raise ConfigError(f"{certificate}: expected an authority here: `nodetriagectl pki init` makes one")
         return read_pair(certificate, key)
 
     def _stem(self, role: Role, name: str) -> Path:
@@ -101,14 +101,14 @@ class Pki:
             self._must_not_exist(stem)
         with _explained(stem):
             stem.parent.mkdir(mode=0o700, exist_ok=True)
-            # The key first: who reads between the two sees a pair that does not match, and keeps the one it has.
+            # The key first: a reader between the two finds a pair that does not match, and keeps the one it has.
             _replace(_named(stem, ".key"), pair.key_pem, 0o600)
             _replace(_named(stem, ".crt"), pair.certificate_pem, 0o644)
         return _named(stem, ".crt")
 
 
 def read_pair(certificate: Path, key: Path) -> Pair:
-    """Raises ConfigError, also where others could read the key."""
+    """Raises ConfigError, also where other users can read the key."""
     try:
         return load_pair(certificate.read_bytes(), read_private(key))
     except OSError as error:
@@ -120,7 +120,7 @@ def read_pair(certificate: Path, key: Path) -> Pair:
 
 
 def look(file: Path) -> Found:
-    """What a certificate's file says. Raises ConfigError."""
+    """Reads a certificate's file. Raises ConfigError."""
     try:
         return Found(file, holder(load_certificate(file.read_bytes())))
     except OSError as error:
@@ -134,7 +134,7 @@ def _named(stem: Path, suffix: str) -> Path:
 
 
 def _replace(file: Path, content: bytes, mode: int) -> None:
-    """All or nothing, whenever the power goes; never readable by others before it has its mode."""
+    """Replaces the file whole or not at all, also when the power fails; private until it has its mode."""
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600
     try:
         with os.fdopen(handle, "wb") as out:

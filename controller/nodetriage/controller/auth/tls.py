@@ -1,4 +1,4 @@
-"""Mutual TLS: a peer is whom its certificate names. New files are taken up at the next connection, without restart."""
+"""Mutual TLS: a certificate names the peer. The next connection uses new files, without a restart."""
 
 import datetime
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ENDS_SOON = datetime.timedelta(days=14)
 
 
 class TlsAuthenticator:
-    """Raises ConfigError where the files cannot be used now; later that is logged, and the old ones stay in force."""
+    """Raises ConfigError where the files cannot be used at the start; later it logs that and keeps the old ones."""
 
     knows_all = True
 
@@ -35,21 +35,21 @@ class TlsAuthenticator:
         return grpc.dynamic_ssl_server_credentials(self._first, changed, require_client_authentication=True)
 
     async def identify(self, context: Context) -> Identity:
-        """TLS has seen to it that one of our authorities vouches for the certificate."""
+        """TLS has checked that one of our authorities signed the certificate."""
         pem = next(iter(context.auth_context().get("x509_pem_cert", ())), b"")
         try:
             found = holder(load_certificate(bytes(pem)))
         except BadCertificate as error:
             raise unauthenticated(str(error)) from error
-        if found.ends <= datetime.datetime.now(datetime.UTC):  # a TLS session that is resumed is not looked at again
+        if found.ends <= datetime.datetime.now(datetime.UTC):  # gRPC does not check a resumed TLS session again
             raise unauthenticated(f"the certificate of {found.name[:80]} has expired")
         if found.role not in (Role.NODE, Role.OPERATOR, Role.READER):
-            raise unauthenticated(f"a certificate for the {found.role.value} {found.name[:80]} is not one for clients")
+            raise unauthenticated(f"a certificate for the {found.role.value} {found.name[:80]} is not for clients")
         name = self._node(found.names) if found.role is Role.NODE else found.name
         return Identity(name, "certificate", found.role, found.serial, found.ends)
 
     def _node(self, names: tuple[str, ...]) -> str:
-        """Several names would be several nodes: no node speaks for another."""
+        """The node's name. Raises Refused for several names: no node speaks for another."""
         domain = self._settings.node_domain
         own = [n.removesuffix(f".{domain}") for n in names if not domain or n.endswith(f".{domain}")]
         if len(own) != 1:
@@ -58,7 +58,7 @@ class TlsAuthenticator:
         return own[0]
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC asks at each connection, from a thread of its own. None: no change."""
+        """gRPC calls this at each connection, from its own thread. None: no change."""
         state = self._state()
         if state == self._seen:
             return None
@@ -66,9 +66,9 @@ class TlsAuthenticator:
         try:
             configuration = self._read()
         except ConfigError as error:
-            _log.error("certificate not taken up, the old one stays", why=str(error))
+            _log.error("new certificate not usable, keeping the old one", why=str(error))
             return None
-        _log.info("certificate taken up", file=str(self._settings.certificate))
+        _log.info("new certificate in use", file=str(self._settings.certificate))
         return configuration
 
     def _state(self) -> tuple[object, ...]:

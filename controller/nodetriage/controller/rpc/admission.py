@@ -1,4 +1,4 @@
-"""Who and what is let in: pure rules over hellos and batches. A refusal says what was expected instead."""
+"""Which hellos, batches and questions the controller accepts. Pure; a refusal says what was expected."""
 
 import re
 
@@ -19,7 +19,7 @@ _MAX_SEQ = 2**63 - 1  # what the database's widest integer holds
 
 
 def admit_hello(hello: health_pb2.Hello, version: str) -> None:
-    """Raises Refused where the hello makes no sense or its agent is too far from our `version`."""
+    """Raises Refused where a field has no valid form, or the agent's version does not match our `version`."""
     if not _NODE.fullmatch(hello.node):
         raise _invalid(f"hello.node: expected a node's name, got {hello.node[:80]!r}")
     if not _BOOT_ID.fullmatch(hello.boot_id):
@@ -32,13 +32,13 @@ def admit_hello(hello: health_pb2.Hello, version: str) -> None:
     assert ours is not None
     if ours[1] != theirs[1] or abs(int(ours[2]) - int(theirs[2])) > 1:
         raise _too_far(
-            f"agent {hello.agent_version[:80]} is too far from controller {version}: "
-            "the same major version and at most one minor version between them are served"
+            f"agent {hello.agent_version[:80]} does not match controller {version}: "
+            "expected the same major version and at most one minor version between them"
         )
 
 
 def admit_batch(batch: health_pb2.EventBatch, settings: AdmissionSettings) -> None:
-    """Raises Refused where a batch is too large or an event in it cannot be named."""
+    """Raises Refused where a batch is too large, or an event has no valid boot, sequence number or time."""
     if len(batch.events) > settings.max_events_per_batch:
         raise _invalid(f"{len(batch.events)} events in a batch; at most {settings.max_events_per_batch} are taken")
     for event in batch.events:
@@ -51,7 +51,7 @@ def admit_batch(batch: health_pb2.EventBatch, settings: AdmissionSettings) -> No
 
 
 def admit_watch(request: health_pb2.WatchRequest) -> None:
-    """Raises Refused where the database could not be asked that."""
+    """Raises Refused where the database cannot answer the request."""
     if request.after_cursor > _MAX_SEQ:
         raise _invalid(f"after_cursor: expected at most {_MAX_SEQ}, got {request.after_cursor}")
     for name, wanted in (("nodes", request.nodes), ("faults", request.faults)):

@@ -1,4 +1,4 @@
-"""The way in: who it is, how many there are already, and for how long; every refusal is logged here."""
+"""The gate: who a peer is, whether it may enter, and until when. It logs each refusal."""
 
 import asyncio
 import datetime
@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Gate:
-    """Belongs to one event loop. A listener has one."""
+    """Belongs to one event loop; each listener has one."""
 
     def __init__(self, authenticator: Authenticator, limits: AdmissionSettings, deny: Collection[str]) -> None:
         self._proof, self._deny = authenticator, frozenset(deny)
@@ -40,7 +40,7 @@ class Gate:
 
     @asynccontextmanager
     async def entered(self, context: Context) -> AsyncIterator[Identity]:
-        """Counts the stream until it ends. Raises Refused."""
+        """Proves who the peer is, and counts its stream while the block runs. Raises Refused."""
         host = peer_host(context.peer())
         if host == "unix" or is_local(f"{host}:0"):
             yield await self._identified(context)
@@ -49,7 +49,7 @@ class Gate:
             yield await self._identified(context)
 
     async def operator(self, context: Context, _: health_pb2.Actor) -> str:
-        """Who gives an order, for the record: by what is proved, whatever the call says. Raises Refused."""
+        """The name of who gives an order: what the peer proved, whatever the call claims. Raises Refused."""
         try:
             async with self.entered(context) as identity:
                 may_operate(identity)
@@ -60,7 +60,7 @@ class Gate:
 
     @contextmanager
     def until_no_longer_good(self, identity: Identity) -> Iterator["asyncio.Future[Refused]"]:
-        """What gets the reason when the identity is no longer good."""
+        """A future that gets the reason when the identity is no longer good."""
         ended: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
         leave = self.guard(identity, lambda why: None if ended.done() else ended.set_result(why))
         try:
@@ -69,7 +69,7 @@ class Gate:
             leave()
 
     def guard(self, identity: Identity, end: Callable[[Refused], None]) -> Callable[[], None]:
-        """Calls `end` when the identity is no longer good; returns how to stop that."""
+        """Calls `end` when the identity is no longer good; returns the function that stops the watch."""
         key = object()
         self._inside[key] = identity, end
         timer = _Expiry(identity, end)
@@ -81,7 +81,7 @@ class Gate:
         return leave
 
     def deny(self, entries: Collection[str]) -> int:
-        """A new list of names and serial numbers, for those inside too; how many of them were sent away."""
+        """Takes over a new list of names and serial numbers; ends their streams and returns how many it ended."""
         self._deny = frozenset(entries)
         sent_away = 0
         for identity, end in self._inside.values():
@@ -99,7 +99,7 @@ class Gate:
 
 
 class _Expiry:
-    """A stream may outlive the certificate it began with. Looks again at least daily: the wall clock may step."""
+    """Ends a stream when its certificate ends. Looks at least daily, because the wall clock may step."""
 
     def __init__(self, identity: Identity, end: Callable[[Refused], None]) -> None:
         self._identity, self._end = identity, end

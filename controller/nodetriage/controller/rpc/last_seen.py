@@ -1,4 +1,4 @@
-"""When each node was last heard, and what its heartbeats said. In memory: a restart begins with nothing heard."""
+"""When each node's agent last spoke, and what its heartbeats reported. In memory: a restart begins empty."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from nodetriage.controller.store.mappers import Seen
 from nodetriage.v1 import health_pb2
 
 NEVER_MS = 0xFFFFFFFF
-SAVE_EVERY_S = 30.0  # a node's row, where nothing but its age has changed; ten thousand rows a beat would be too many
+SAVE_EVERY_S = 30.0  # for a node whose ages alone changed: ten thousand rows a heartbeat are too many
 
 
 @dataclass(slots=True)
 class _Node:
-    """What the beats of a stream add up to. `checks`: outcome, and when the run was that gave it (None: never)."""
+    """The sum of a stream's heartbeats. `checks`: outcome, and when the check ran (None: never)."""
 
     node: str
     at_s: float = 0.0
@@ -23,17 +23,17 @@ class _Node:
     checks: dict[str, tuple[health_pb2.Outcome, int | None]] = field(default_factory=dict)
     ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # rx bytes, tx bytes, when read
     saved_s: float = float("-inf")
-    changed: bool = False  # since it was saved: another boot, check or outcome
+    changed: bool = False  # since the last save: another boot, check or outcome
 
     def take(self, beat: health_pb2.Heartbeat, now_us: int) -> None:
         if not beat.partial:
             self.checks.clear()
             self.ports.clear()
-        for told in beat.checks:
-            ran_us = None if told.age_ms == NEVER_MS else now_us - told.age_ms * 1000
-            known = self.checks.get(told.check)
-            self.changed = self.changed or known is None or known[0] != told.outcome
-            self.checks[told.check] = told.outcome, ran_us
+        for check in beat.checks:
+            ran_us = None if check.age_ms == NEVER_MS else now_us - check.age_ms * 1000
+            known = self.checks.get(check.check)
+            self.changed = self.changed or known is None or known[0] != check.outcome
+            self.checks[check.check] = check.outcome, ran_us
         for port in beat.ports:
             self.ports[port.port] = port.rx_bytes, port.tx_bytes, now_us - port.age_ms * 1000
         self.last, self.last_us = beat, now_us
@@ -55,10 +55,10 @@ class _Node:
 
 
 class LastSeen:
-    """One entry a node, owned by the event loop. The age of a check grows even while nothing arrives."""
+    """One entry a node; the event loop owns it. The age of a check grows also while no heartbeat arrives."""
 
     def __init__(self, now_s: float) -> None:
-        self.since_s = now_s  # before this nothing can have been heard
+        self.since_s = now_s  # the start: no agent spoke before
         self._nodes: dict[str, _Node] = {}
         self._unsaved: set[str] = set()
 
@@ -76,11 +76,11 @@ class LastSeen:
         return known.heard() if known else None
 
     def silent(self, now_s: float, longer_than_s: float) -> Iterator[str]:
-        """Nodes that were heard since the start and then not for `longer_than_s`."""
+        """Nodes whose agent spoke since the start and then not for `longer_than_s`."""
         return (node.node for node in self._nodes.values() if now_s - node.at_s > longer_than_s)
 
     def take_unsaved(self, now_s: float, limit: int | None = None) -> list[Seen]:
-        """The nodes heard since they were last taken: those with news at once, the others from time to time.
+        """The nodes that spoke since the last call: those with news at once, the others every SAVE_EVERY_S.
 
         At most `limit`: after a restart all nodes have news, and an event must not wait for all their rows.
         """

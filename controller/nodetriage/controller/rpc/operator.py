@@ -1,6 +1,6 @@
-"""What operators ask for: a gRPC service on a Unix socket that only its owner can open. Each call leaves a record.
+"""Operators' orders: a gRPC service on a Unix socket that only its owner can open. Each call is recorded.
 
-The service's handlers can be added to another listener too, with a `require` that proves who is calling there.
+Another listener may serve the same handlers, with a `require` that proves who calls there.
 """
 
 import contextlib
@@ -29,22 +29,22 @@ log = structlog.get_logger(__name__)
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Operator"].full_name
 SOCKET = "operator.sock"
 MOST_TEXT = 500  # characters of what is recorded
-COMMAND_LIMIT_S = 120.0  # for an agent's answer; a whole round of checks fits into it
+COMMAND_LIMIT_S = 120.0  # for an agent's answer; a run of all checks takes less
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-# Given the call and who it says it is for, gives the name to put on record. Raises Refused.
+# From the call and the actor it claims to the name for the record. Raises Refused.
 RequireOperator = Callable[[Context, health_pb2.Actor], Awaitable[str]]
 SendCommand = Callable[[str, health_pb2.Command, float], Awaitable[health_pb2.CommandResult]]
 
 
 class Commands(Protocol):
-    """What is needed of the brain."""
+    """What the service needs of the reconciler."""
 
     async def command(self, command: OperatorCommand) -> Step: ...
 
 
 class Records(Protocol):
-    """What is needed of the store."""
+    """What the service needs of the store."""
 
     async def write(self, work: Callable[[Any], Any]) -> Any: ...
 
@@ -56,18 +56,18 @@ class _Asked(NamedTuple):
 
 
 async def trust_socket(context: Context, actor: health_pb2.Actor) -> str:
-    """Takes the client's word: who can open the socket can be root as well."""
+    """Believes the client: who can open the socket can become root as well."""
     name = "".join(c for c in actor.name if c.isprintable())[:64].strip()
     return name or f"uid {actor.uid}"
 
 
 class OperatorService:
-    """The handlers. `send` passes a command on to a node's agent."""
+    """The handlers. `send` passes a command to a node's agent."""
 
     def __init__(
         self, reconciler: Commands, send: SendCommand, store: Records, require: RequireOperator = trust_socket
     ) -> None:
-        self._brain, self._send, self._store, self._require = reconciler, send, store, require
+        self._reconciler, self._send, self._store, self._require = reconciler, send, store, require
 
     async def Drain(self, request: health_pb2.DrainRequest, context: Context) -> health_pb2.OperatorReply:
         verb = "drain --now" if request.now else "drain"
@@ -170,14 +170,14 @@ class OperatorService:
             await context.abort(code, str(error))
             raise
         log.info("operator", actor=who, verb=asked.verb, node=asked.node, done=done, answer=message)
-        told = [health_pb2.NodeReply(node=o.node, done=o.done, message=o.message) for o in each if o.node]
-        return health_pb2.OperatorReply(done=done, message=message, nodes=told)
+        replies = [health_pb2.NodeReply(node=o.node, done=o.done, message=o.message) for o in each if o.node]
+        return health_pb2.OperatorReply(done=done, message=message, nodes=replies)
 
     async def _order(self, command: OperatorCommand) -> Done:
-        step = await self._brain.command(command)
+        step = await self._reconciler.command(command)
         if step.reply is not None and not step.reply.accepted:
             return Done(command.node, False, step.reply.text)
-        return Done(command.node, True, "recorded; what comes of it is in the history")
+        return Done(command.node, True, "recorded; `nodetriagectl actions` shows what comes of it")
 
     async def _tell_agent(self, node: str, command: health_pb2.Command) -> Done:
         try:
@@ -185,7 +185,7 @@ class OperatorService:
         except Refused as error:
             return Done(node, False, str(error))
         except TimeoutError:
-            return Done(node, False, f"{node}: no answer within {COMMAND_LIMIT_S:g} s")
+            return Done(node, False, f"{node}: the agent did not answer within {COMMAND_LIMIT_S:g} s")
         return Done(node, result.done, result.message)
 
     async def _record(self, who: str, asked: _Asked, done: bool, message: str) -> None:
@@ -209,15 +209,17 @@ class OperatorListener:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Raises ConfigError where the socket cannot be made."""
+        """Raises ConfigError where the socket cannot be created."""
         server = grpc.aio.server()
         health_pb2_grpc.add_OperatorServicer_to_server(self._service, server)  # type: ignore[no-untyped-call]
         path = self._run_dir / SOCKET
-        before = os.umask(0o177)  # born closed: between making and chmod anyone could connect
+        before = os.umask(0o177)  # closed from the start: between bind and chmod anyone could connect
         try:
             self._run_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
             if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
-                raise ConfigError(f"controller.run_dir: {path} is there and is no socket")
+                raise ConfigError(
+                    f"controller.run_dir: {path} exists and is no socket: expected the controller's socket, or nothing"
+                )
             with address_of(path) as address:
                 server.add_insecure_port(address)
             path.chmod(0o600)
@@ -237,7 +239,7 @@ class OperatorListener:
 
 @contextlib.contextmanager
 def address_of(path: Path) -> Any:
-    """The socket as gRPC wants it. Through the folder's descriptor: a Unix socket's name may have 107 bytes only."""
+    """The socket's address for gRPC, through the folder's descriptor: a Unix socket's path has at most 107 bytes."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"unix:/proc/self/fd/{folder}/{path.name}"
@@ -246,14 +248,16 @@ def address_of(path: Path) -> Any:
 
 
 def ask(path: Path, method: str, request: Any, timeout_s: float = COMMAND_LIMIT_S + 10) -> health_pb2.OperatorReply:
-    """The client's side, blocking. Raises ConnectionError with what to look at."""
+    """Sends an order and waits for the reply; blocks. Raises ConnectionError, which says what to check."""
     try:
         with address_of(path) as address, grpc.insecure_channel(address) as channel:
             stub = health_pb2_grpc.OperatorStub(channel)  # type: ignore[no-untyped-call]
             reply: health_pb2.OperatorReply = getattr(stub, method)(request, timeout=timeout_s)
             return reply
     except OSError as error:
-        raise ConnectionError(f"{path}: {error.strerror}; does a controller run here?") from error
+        raise ConnectionError(
+            f"{path}: {error.strerror}; does a controller run here? `systemctl status nodetriage-controller`"
+        ) from error
     except grpc.RpcError as error:
         raise ConnectionError(
             f"{path}: {error.details()}; does a controller run here, and may you speak to it?"

@@ -1,4 +1,4 @@
-"""How many streams each host has and how often it tried: bounds on what one host can take from the others."""
+"""How many streams each host has and how often it tries, so that no host takes all from the others."""
 
 import contextlib
 from collections import OrderedDict
@@ -20,7 +20,7 @@ class _Host:
 
 
 class Peers:
-    """By address, without the port: ports are free to choose."""
+    """Counts by address without the port: a peer chooses its port."""
 
     def __init__(self, max_streams: int, tries_per_min: int) -> None:
         self._max_streams, self._tries_per_min = max_streams, tries_per_min
@@ -28,7 +28,7 @@ class Peers:
 
     @contextlib.contextmanager
     def stream(self, host: str, now_s: float) -> Iterator[None]:
-        """Counts a stream as long as it is served. Raises Refused for one too many."""
+        """Counts a stream while the block runs. Raises Refused for one too many."""
         known = self._hosts.get(host)
         if known is None:
             known = self._hosts[host] = _Host(Bucket(self._tries_per_min / 60, self._tries_per_min, now_s))

@@ -1,4 +1,4 @@
-"""The log of refusals: each with peer and reason, until they are too many to be of use; then how many they were."""
+"""The log of refusals: each with peer and reason up to a rate, above it their number."""
 
 import asyncio
 from collections import Counter
@@ -13,11 +13,11 @@ _log = structlog.get_logger(__name__)
 
 PER_HOST_PER_MIN, PER_MIN = 30, 300
 SUM_UP_S = 60.0
-HOSTS = 1000  # remembered; told by name in the sum: the first ten
+HOSTS = 1000  # remembered; the sum names the first ten
 
 
 class Refusals:
-    """Belongs to one event loop. A host that is refused without end costs a line every two seconds."""
+    """Belongs to one event loop. A host that is refused again and again costs a line every two seconds."""
 
     def __init__(self, sum_up_s: float = SUM_UP_S) -> None:
         self._sum_up_s = sum_up_s
@@ -27,7 +27,7 @@ class Refusals:
         self.total = 0
 
     def tell(self, peer: str, code: str, reason: str) -> None:
-        """`code` is gRPC's, or the stage that refused."""
+        """`code` is gRPC's name of the status."""
         self.total += 1
         host, now_s = peer_host(peer), monotonic()
         if host not in self._hosts:
@@ -45,7 +45,7 @@ class Refusals:
             self._unlogged["others"] += 1
 
     def sum_up(self) -> None:
-        """One line about all that were not logged since the last."""
+        """Logs one line about all refusals that got none since the last sum."""
         if self._unlogged:
             most = dict(self._unlogged.most_common(10))
             _log.warning("more peers sent away", count=self._unlogged.total(), hosts=len(self._unlogged), most=most)

@@ -1,6 +1,6 @@
 """The gRPC service of the controller: agents' streams in, acks and commands out, Watch for everyone else.
 
-Here a call becomes a session and a session's messages are handed on; ingest.py brings the events to the disk.
+This module turns a call into a session and passes the session's messages on; ingest.py writes the events to disk.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ log = structlog.get_logger(__name__)
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["NodeHealth"].full_name
 
-_LAST_WORDS_S = 5.0  # for an agent that does not read, before its stream is given up
-_CAUSE_S = 0.1  # core may say that reading is over before it says that the stream was broken off
+_LAST_WORDS_S = 5.0  # how long an agent that does not read keeps its stream after the end
+_CAUSE_S = 0.1  # gRPC may report the end of reading before it reports that the peer broke the stream off
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What the service needs to know; `version` is the controller's own."""
+    """`version` is the controller's own."""
 
     listen: str
     version: str
@@ -77,7 +77,7 @@ class NodeHealthServer:
         self._store, self.last_seen, self._settings = store, last_seen, settings
         self._proof = authenticator or ThisMachine()
         self.gate = Gate(self._proof, settings.admission, deny)
-        self.operators: Any = None  # an Operator servicer, to be served where peers prove who they are
+        self.operators: Any = None  # an Operator servicer; it is served where peers prove who they are
         self.hooks = HookAuthorities(self._tell, self.connected)
         self._sessions: dict[str, Session] = {}
         self._watchers = 0
@@ -86,7 +86,7 @@ class NodeHealthServer:
         self.port = 0
 
     async def start(self) -> None:
-        """Raises ConfigError where the address cannot be listened on, or not without proof of identity."""
+        """Raises ConfigError where the address cannot be bound, or where it needs proof of identity and has none."""
         listen, credentials = self._settings.listen, self._proof.credentials()
         if credentials is None and not is_local(listen):
             raise ConfigError(f"controller.listen: {listen}: {PLAINTEXT}")
@@ -104,7 +104,9 @@ class NodeHealthServer:
             else:
                 self.port = server.add_secure_port(listen, credentials)
         except RuntimeError as error:
-            raise ConfigError(f"controller.listen: cannot listen on {listen}: is another program there?") from error
+            raise ConfigError(
+                f"controller.listen: cannot listen on {listen}: expected a free address of this machine (`ss -ltnp`)"
+            ) from error
         await server.start()
         self._server = server
         for name in ("", SERVICE):
@@ -112,7 +114,7 @@ class NodeHealthServer:
         log.info("listening", address=listen, port=self.port)
 
     async def stop(self, grace_s: float = 2.0) -> None:
-        """Tells every agent to come back later, and ends. Does nothing where `start` did not succeed."""
+        """Asks every agent to reconnect later, and ends. Does nothing where `start` failed."""
         if self._server is None:
             return
         await self._health.enter_graceful_shutdown()
@@ -138,7 +140,7 @@ class NodeHealthServer:
             session.send(message)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        # Raw bytes in: what cannot be parsed is then ours to refuse and to log, rather than an INTERNAL error.
+        # Raw bytes: the handlers refuse and log what they cannot parse, where gRPC would answer INTERNAL.
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -221,7 +223,7 @@ class NodeHealthServer:
         finally:
             ending()
             self._leave(session)
-            # gRPC can send no status while a message is on its way, and a message cannot be taken back.
+            # gRPC sends no status while a message is on its way, and cannot take a message back.
             await asyncio.wait([sender], timeout=_LAST_WORDS_S)
             for task in tasks:
                 task.cancel()
@@ -258,7 +260,7 @@ class NodeHealthServer:
                     session.answered(message.result)
                 elif body == "hello":
                     raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
-                # Any other body is a newer agent's; what it means is lost on us and that is all.
+                # A newer agent may send any other body; this controller ignores it.
             await ingest.settle()
         finally:
             ingest.close()
@@ -273,7 +275,7 @@ class NodeHealthServer:
 
     async def _refuse(self, context: Context, error: Refused | StoreError) -> None:
         if isinstance(error, StoreError):
-            error = Refused(grpc.StatusCode.UNAVAILABLE, f"the store could not be used: {error}")
+            error = Refused(grpc.StatusCode.UNAVAILABLE, f"the controller cannot use its database: {error}")
         self.gate.refusals.tell(context.peer(), error.code.name, error.reason)
         await context.abort(error.code, error.reason)
 

@@ -1,4 +1,4 @@
-"""One agent's stream: what goes down to it, and the commands that wait for its answer."""
+"""One agent's stream: the messages to it, and the commands that wait for its answer."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from nodetriage.v1 import health_pb2
 
 
 class Session:
-    """The state of one stream, owned by the event loop. A node has at most one; a newer one ends the older."""
+    """The state of one stream; the event loop owns it. A node has at most one: a newer stream ends the older."""
 
     def __init__(self, node: str, boot_id: str, peer: str, bucket: Bucket) -> None:
         self.node, self.boot_id, self.peer, self.bucket = node, boot_id, peer, bucket
@@ -28,11 +28,11 @@ class Session:
             self._ended.set_exception(why)
 
     async def ended(self) -> None:
-        """Returns never; raises the reason that `end` was given."""
+        """Never returns; raises the reason given to `end`."""
         await self._ended
 
     async def send_all(self, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-        """Writes what comes into the outbox, until `close`: the only writer of the stream."""
+        """Writes the outbox to the stream until `close`. Nothing else writes to the stream."""
         while (message := await self._outbox.get()) is not None:
             await context.write(message)
 
@@ -48,15 +48,15 @@ class Session:
             del self._commands[command.id]
 
     def answered(self, result: health_pb2.CommandResult) -> None:
-        """A result nobody waits for any more is dropped: the command's effect shows in the events."""
+        """Drops a result that no caller waits for: the events show what the command did."""
         if (answer := self._commands.get(result.id)) and not answer.done():
             answer.set_result(result)
 
     def close(self) -> None:
-        """Called once, when no more is taken from the stream. What is in the outbox still goes out."""
+        """Call it once, when the stream is no longer read. `send_all` still writes what the outbox holds."""
         self._outbox.put_nowait(None)
         if not self._ended.cancel() and not self._ended.cancelled():
-            self._ended.exception()  # heard or not, it is dealt with
+            self._ended.exception()  # retrieves it, so that asyncio logs nothing
         for answer in self._commands.values():
             if not answer.done():
                 answer.set_exception(Refused(grpc.StatusCode.UNAVAILABLE, f"{self.node}: its stream ended"))

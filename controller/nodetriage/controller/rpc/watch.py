@@ -1,4 +1,4 @@
-"""Watch: the stored events from a cursor on, for other programs. At least once, in the order of the cursors."""
+"""Watch: the stored events from a cursor on, for other programs, at least once and in the order of the cursors."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def watch(store: Store, request: health_pb2.WatchRequest) -> AsyncGenerato
     )
     newest = store.newest_id
     while True:
-        # Read up to a cursor known beforehand: what is committed meanwhile belongs to the next round.
+        # Read up to a cursor that is known beforehand: the next page has what is committed meanwhile.
         page = await _page(store, replace(wanted, upto=newest))
         for stored in page:
             yield _watched(stored)
@@ -42,8 +42,8 @@ async def watch(store: Store, request: health_pb2.WatchRequest) -> AsyncGenerato
 async def until(ended: "asyncio.Future[Refused]", events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """The events, until `ended` has a reason, which is then raised.
 
-    Only the wait for the next event is broken off. Whoever takes them may be at handing one to a client that does not
-    read, and no status can be sent to that one before it has read.
+    Ends only the wait for the next event. The caller may be passing an event to a client that does not read, and gRPC
+    sends that client no status before it reads.
     """
     async with contextlib.aclosing(events):
         while True:
