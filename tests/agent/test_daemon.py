@@ -151,6 +151,30 @@ def test_a_bad_file_changes_nothing_and_a_good_one_does(agent: Agent, trial: Pat
     assert "log" not in agent.status()["checks"]
 
 
+@pytest.mark.parametrize(
+    "lines",
+    ["[controller]\naddresses = ['ctl:7433']\n", "[controller]\naddresses = ['ctl']\n", "[identity]\nkind = 'tls'\n"],
+    ids=["plaintext", "no port", "no keys"],
+)
+def test_an_agent_whose_controller_settings_cannot_work_works_alone_and_says_so(agent: Agent, lines: str) -> None:
+    agent.configure(REST + lines)
+    agent.start()
+    agent.kernel(1, "NTTRIAL fault of part gpu7")
+    until(lambda: agent.parts("log") == ["gpu7"])
+    state = agent.status()["controller"]["state"]
+    assert state.startswith("works alone: ")
+    assert "controller.addresses" in state or "identity" in state
+    assert "the controller's settings cannot be used; the agent works alone" in agent.log.read_text()
+
+
+def test_a_reload_refuses_what_the_next_start_could_not_use(agent: Agent) -> None:
+    agent.start()
+    agent.configure(REST + "[controller]\naddresses = ['ctl:7433']\n[checks.word]\nlimit = 9\n")
+    agent.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    until(lambda: "controller.addresses: ctl:7433: plaintext" in agent.log.read_text())
+    assert agent.status()["controller"]["state"] == "no controller is set"
+
+
 def hook_line(agent: Agent) -> str:
     """What a prolog prints."""
     with socket.socket(socket.AF_UNIX) as line:

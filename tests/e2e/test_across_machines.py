@@ -68,7 +68,10 @@ def test_tls_lets_a_node_in_under_its_own_name_and_a_host_has_a_limit(machines: 
 
 
 def test_plaintext_does_not_leave_the_machine_and_both_sides_say_what_to_set(machines: Machines) -> None:
-    for program in (machines.start_controller(""), machines.start_agent("plain", "n1", "")):
-        assert program.wait() == 78
+    controller, agent = machines.start_controller(""), machines.start_agent("plain", "n1", "")
+    assert controller.wait() == 78
+    says(agent, "the controller's settings cannot be used; the agent works alone")
+    for program in (controller, agent):
         assert "plaintext" in program.said()
         assert "[identity] kind to tls (certificates from nodetriagectl pki) or munge" in program.said()
+    assert agent.status is None

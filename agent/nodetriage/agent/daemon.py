@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from nodetriage.agent import heartbeat, instance_lock, requests
+from nodetriage.agent import heartbeat, requests
 from nodetriage.agent.check_scheduler import CheckScheduler
 from nodetriage.agent.control_socket import ControlSocket
 from nodetriage.agent.core import self_check
@@ -38,46 +36,23 @@ from nodetriage.agent.workers import memory, worker
 from nodetriage.agent.workers.pool import WorkerPool, setup_from
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.service import log
 from nodetriage.service.notify import Notify
 from nodetriage.service.version import VERSION
 from nodetriage.v1 import health_pb2 as pb
 
-CATALOGUE = "nodetriage.agent.installed_checks:CHECKS"
 TICK_S = 60.0  # at the same moments as checks
 SAVE_S = 300.0  # between two saves of the state, where nothing changed
 SUMMARY_S = 300.0
 STOP_LIMIT_S = 2.0  # for the last commit
-LOG_LIMIT_S = 0.5  # for the last log lines
-EXIT_REFUSED = 1
-
-
-def run(settings: AgentSettings, catalogue: str = CATALOGUE) -> int:
-    """Runs until SIGTERM or SIGINT. Returns 0 after a clean stop; 1 if another agent uses the state directory, or this
-    process cannot. Raises ConfigError where the node cannot prove its identity."""
-    identify = identify_by(settings)
-    try:
-        lock_fd = instance_lock.take(settings.agent.state_dir, settings.agent.run_dir)
-    except instance_lock.StateInUse as error:
-        sys.stderr.write(f"nodetriage agent: {error}\n")
-        return EXIT_REFUSED
-    except OSError as error:
-        sys.stderr.write(f"nodetriage agent: {settings.agent.state_dir}: {error.strerror or error}\n")
-        return EXIT_REFUSED
-    log_lines = log.set_up()
-    try:
-        return asyncio.run(Daemon(settings, catalogue, identify).run())
-    finally:
-        os.close(lock_fd)
-        log_lines.drain(LOG_LIMIT_S)
 
 
 class Daemon:
     """Belongs to one event loop; is made and run once."""
 
-    def __init__(self, settings: AgentSettings, catalogue: str, identify: Identify) -> None:
+    def __init__(self, settings: AgentSettings, catalogue: str, identify: Identify, unusable: str = "") -> None:
         self._settings = settings
         self._catalogue = catalogue
+        self._unusable = unusable  # what is wrong with the settings about the controller
         self._boot_id = boot_id()
         self._log = structlog.get_logger()
         self._notify = Notify()
@@ -91,7 +66,7 @@ class Daemon:
         )
         self._workers = WorkerPool(setup_from(settings), catalogue, self._free)
         self._stream = Stream(
-            settings.controller.addresses,
+            () if unusable else settings.controller.addresses,
             self.node,
             self._spool,
             heartbeat=self._heartbeat,
@@ -100,6 +75,7 @@ class Daemon:
             hook_word=lambda word, by: self._hooks.take_word(authority_from(word, by, self._boot_id, boottime_s())),
             identify=identify,
             timer=self._timer,
+            idle_why=f"works alone: {unusable}" if unusable else "no controller is set",
         )
         self._traffic = Traffic(self._workers.run, self._timer)
         self._heartbeats = heartbeat.Heartbeats(self._spool, self._workers, self._traffic, self._boot_id)
@@ -116,12 +92,18 @@ class Daemon:
         self._resume(kept)
         self._record([Change(Kind.AGENT_STARTED, "", evidence={"version": self.node.version})], {})
         self._scheduler.drop_disabled()
-        own, run_dir, alone = self._settings.hooks, self._settings.agent.run_dir, not self._stream.addresses
+        own, run_dir, alone = (
+            self._settings.hooks,
+            self._settings.agent.run_dir,
+            not (self._stream.addresses or self._unusable),
+        )
         self._hooks = hooks.Hooks(own, self._scheduler, self._record, boottime_s, run_dir, kept.hooks(), alone=alone)
         try:
             await self._control_socket.start()
         except OSError as error:
             self._log.error("no control socket", path=str(self._settings.agent.socket), why=error.strerror)
+        if self._unusable:
+            self._log.error("the controller's settings cannot be used; the agent works alone", why=self._unusable)
         self._listen()
         self._judge_self()  # before the first check: a log that cannot be read must not look like a quiet one
         self._scheduler.start()
@@ -283,6 +265,7 @@ class Daemon:
         try:
             new = config.load(path, worker.catalogue(self._catalogue))
             new = await asyncio.to_thread(with_profile, new, Host(new.agent.root))  # it may run a program
+            identify_by(new)  # so that a file that fails at the next start fails now
         except ConfigError as error:
             self._log.error("settings not reloaded; the old ones stay in force", why=str(error))
             return

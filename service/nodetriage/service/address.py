@@ -8,8 +8,16 @@ def is_unix(address: str) -> bool:
     return address.startswith(("unix:", "unix-abstract:"))
 
 
+def is_address(address: str) -> bool:
+    """Whether it has the form that a client can connect to."""
+    if is_unix(address):
+        return bool(address.partition(":")[2])
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isascii() and port.isdecimal() and 0 < int(port) < 65536
+
+
 def is_local(address: str) -> bool:
-    """Whether nobody beyond this machine can be at the other end: a Unix socket or a loopback address."""
+    """Whether only this machine can be at the other end: a Unix socket or a loopback address."""
     if is_unix(address):
         return True
     host = host_of(address)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from nvml_library import FakeGpus
 from terminal import on_a_terminal
+from waiting import until
 
 from nodetriage.agent.cli.main import main
 from nodetriage.checks.model.faults import faults
@@ -263,6 +264,21 @@ def test_status_without_an_agent_says_so(tmp_path: Path, capsys: pytest.CaptureF
     said = capsys.readouterr().err
     assert f"{tmp_path / 'agent.sock'}: no agent runs here; start it (systemctl start nodetriage-agent)" in said
     assert said.count("\n") == 1
+
+
+def test_a_table_about_the_controller_that_is_no_table_leaves_an_agent_that_works_alone(tmp_path: Path) -> None:
+    config = tmp_path / "agent.toml"
+    folders = f"[agent]\nstate_dir = '{tmp_path}'\nrun_dir = '{tmp_path}'\nroot = '{HOSTS / 'cpu-only'}'\n"
+    config.write_text(f"{folders}[controller]\naddresses = 'ctl:7433'\n")
+    command = [sys.executable, "-m", "nodetriage.agent"]
+    with subprocess.Popen([*command, "agent", "--config", config], stderr=subprocess.DEVNULL) as agent:
+        try:
+            until(lambda: run("status", "--config", str(config)).returncode != 3 or agent.poll() is not None)
+            state = json.loads(run("status", "--config", str(config), "--json").stdout)["controller"]["state"]
+        finally:
+            agent.terminate()
+
+    assert state == f"works alone: {config}: controller.addresses: expected a list, got 'ctl:7433'"
 
 
 def test_a_reader_that_stops_early_gets_no_traceback(tmp_path: Path) -> None:

@@ -34,6 +34,33 @@ def test_a_wrong_setting_is_one_line_and_78(file: Path, capsys: pytest.CaptureFi
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        ("[controller]\naddresses = ['ctl:7433']\n", "controller.addresses: ctl:7433: plaintext is for loopback"),
+        ("[controller]\naddresses = ['ctl']\n", "controller.addresses: expected host:port or unix:/path, got 'ctl'"),
+        ("[identity]\nkind = 'tls'\nkey = '/no/key'\n", "identity.key: /no/key: No such file or directory"),
+        ("[profile]\nname = 'abacus'\n", "profile 'abacus': unknown; known profiles: dgx-a100"),
+    ],
+    ids=["no identity", "no port", "no key", "no profile"],
+)
+def test_what_a_start_would_refuse_the_check_refuses_too(
+    file: Path, lines: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(lines)
+
+    assert main(["config", "check", "--config", str(file)]) == 78
+    said = capsys.readouterr().err
+    assert said.startswith(f"nodetriage: {error}")
+    assert said.count("\n") == 1
+
+
+def test_the_keys_of_another_node_are_not_looked_for_here(file: Path) -> None:
+    file.write_text("[identity]\nkind = 'tls'\nkey = '/no/key'\n")
+
+    assert main(["config", "check", "--config", str(file), "--node", "another"]) == 0
+
+
 def test_what_is_in_force_is_shown_with_where_it_is_set(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["config", "show", "--config", str(file), "--node", "gpu-7", "--root", str(HOSTS / "dgx-h100")]
 

@@ -1,4 +1,4 @@
-"""The verb `config`: are the files right, and what is in force on this node."""
+"""The verb `config`: checks the files as a start of the agent does, and shows what is in force on this node."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ def add(verb: argparse.ArgumentParser, default: Path, parser_class: Any) -> None
     """`config check` and `config show`."""
     verbs = verb.add_subparsers(required=True, metavar="VERB", parser_class=parser_class)
     for name, text, run in (
-        ("check", "say whether the settings are right, for every node that they name", _check),
+        ("check", "check the settings, for every node that they name, as a start does", _check),
         ("show", "say what is in force, and where it is set", _show),
     ):
         added = verbs.add_parser(name, help=text, description=text)
@@ -29,7 +29,14 @@ def add(verb: argparse.ArgumentParser, default: Path, parser_class: Any) -> None
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    settings = _load(arguments)
+    from nodetriage.agent.delivery.identity import identify_by
+    from nodetriage.agent.machine.host import Host
+    from nodetriage.agent.settings.config import node_name
+    from nodetriage.agent.settings.expected import with_profile
+
+    settings = with_profile(_load(arguments), Host("/"))
+    if arguments.node in ("", node_name("")):  # another node's keys are on that node
+        identify_by(settings)
     files = list(map(str, settings.files))
     print(json.dumps({"ok": True, "files": files}, indent=2) if arguments.json else f"{', '.join(files)}: ok")
     return 0

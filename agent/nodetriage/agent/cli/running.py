@@ -4,31 +4,46 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodetriage.service.command_line import UNKNOWN
 from nodetriage.service.version import VERSION
 
+if TYPE_CHECKING:
+    from nodetriage.agent.settings.config import AgentSettings
+
 
 def run_agent(arguments: argparse.Namespace) -> int:
-    from nodetriage.agent import daemon
-    from nodetriage.agent.cli.settings import load
-    from nodetriage.agent.installed_checks import CHECKS, TROUBLES
+    from nodetriage.agent import start
+    from nodetriage.agent.installed_checks import TROUBLES
     from nodetriage.agent.machine.host import Host
     from nodetriage.agent.settings.expected import with_profile
 
     for trouble in TROUBLES:
         print(f"nodetriage: {trouble}", file=sys.stderr)
-    settings = load(arguments.config, CHECKS)
-    return daemon.run(with_profile(settings, Host(settings.agent.root)))
+    settings, unusable = _settings(arguments.config)
+    return start.run(with_profile(settings, Host(settings.agent.root)), unusable=unusable)
+
+
+def _settings(config: Path | None) -> "tuple[AgentSettings, str]":
+    """The settings, and what is wrong with those about the controller: without them the agent works alone.
+
+    Raises ConfigError where anything else is wrong.
+    """
+    from nodetriage.agent.cli.settings import load
+    from nodetriage.agent.installed_checks import CHECKS
+    from nodetriage.checks.model.settings import ConfigError
+
+    try:
+        return load(config, CHECKS), ""
+    except ConfigError as error:
+        return load(config, CHECKS, ignore=("controller", "identity")), str(error)
 
 
 def status(arguments: argparse.Namespace) -> int:
     from nodetriage.agent.cli import status_view, style
-    from nodetriage.agent.cli.settings import load
-    from nodetriage.agent.installed_checks import CHECKS
 
-    socket = load(arguments.config, CHECKS).agent.socket
+    socket = _settings(arguments.config)[0].agent.socket
     try:
         answer = _ask(socket, arguments.timeout)
         results = status_view.results(answer)

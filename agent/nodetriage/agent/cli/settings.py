@@ -11,13 +11,18 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path("/etc/nodetriage/agent.toml")
 
 
-def load(config: Path | None, checks: "Sequence[Check[Any, Any]]", live: bool = True) -> "AgentSettings":
-    """From the named file; else, on the live machine, from the default file if it exists. Raises ConfigError."""
+def load(
+    config: Path | None, checks: "Sequence[Check[Any, Any]]", live: bool = True, ignore: Sequence[str] = ()
+) -> "AgentSettings":
+    """From the named file; else, on the live machine, from the default file if it exists. Raises ConfigError.
+
+    `ignore` names tables to leave out.
+    """
     from nodetriage.agent.settings import config as settings
 
     if config is None and not (live and DEFAULT_CONFIG.exists()):
         return settings.defaults(checks)
-    return settings.load(config or DEFAULT_CONFIG, checks)
+    return settings.load(config or DEFAULT_CONFIG, checks, ignore=ignore)
 
 
 def chosen(names: Sequence[str], settings: "AgentSettings") -> "list[Check[Any, Any]]":

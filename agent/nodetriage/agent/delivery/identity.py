@@ -10,7 +10,7 @@ from typing import TypeVar
 from nodetriage.agent.delivery.connection import PLAINTEXT, Identity, Metadata, Refused, anonymous
 from nodetriage.agent.settings.config import AgentSettings, IdentitySettings, node_name
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.service.address import is_local, is_unix
+from nodetriage.service.address import is_address, is_local, is_unix
 from nodetriage.service.claim import AGENT, CONTROLLER, METADATA_KEY, TTL_S, Claim
 from nodetriage.service.munge import Munge, MungeError
 from nodetriage.service.private import NotPrivate, read_private
@@ -22,11 +22,13 @@ ANSWER_LIMIT_S = 12.0  # libmunge gives up on a munged that hangs after 10 s
 
 
 def identify_by(settings: AgentSettings) -> Identify:
-    """What gives this node's identity for an address. Raises ConfigError where it could not be used."""
+    """What gives this node's identity for an address. Raises ConfigError for settings that cannot work."""
     own = settings.identity
+    if wrong := [a for a in settings.controller.addresses if not is_address(a)]:
+        raise ConfigError(f"controller.addresses: expected host:port or unix:/path, got {wrong[0]!r}")
     if own.kind == "tls":
         tls = TlsIdentity(own)
-        tls.read()  # now rather than at the first connection, which nobody may look at
+        tls.read()  # an error now reaches the operator; one at the first connection may not
         return tls
     if own.kind == "munge":
         try:

@@ -55,9 +55,10 @@ class Stream:
         identify: Callable[[str], Awaitable[Identity]] = anonymous,
         back_off_s: tuple[float, float] = BACK_OFF_S,
         timer: AlignedTimer | None = None,
+        idle_why: str = "no controller is set",
     ) -> None:
         self._timer = timer or AlignedTimer()
-        self.state = "no controller is set" if not addresses else "not connected yet"
+        self.state = idle_why if not addresses else "not connected yet"
         self.connected = False
         self.addresses = addresses
         self._node = node

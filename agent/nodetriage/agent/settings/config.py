@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -193,14 +193,14 @@ def defaults(checks: Iterable[Check[Any, Any]]) -> AgentSettings:
     return AgentSettings(checks=MappingProxyType({c.name: CheckSettings(c) for c in checks}))
 
 
-def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "") -> AgentSettings:
+def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "", ignore: Collection[str] = ()) -> AgentSettings:
     """Reads `path`, then conf.d/*.toml beside it by name; a later key wins. In each file the [[hosts]] tables for
     this node (`node`, else the name in the settings) win over the other tables; those of other nodes are only checked.
 
-    Raises ConfigError: one line with the file, the key, and what was expected.
+    `ignore` names tables to leave out. Raises ConfigError: one line with the file, the key, and what was expected.
     """
     files = (path, *sorted((path.parent / "conf.d").glob("*.toml")))
-    read = layers.read(files)
+    read = layers.read(files, ignore)
     own, for_hosts = ([layer for layer in read if bool(layer.nodes) is there] for there in (False, True))
     settings = {c.name: CheckSettings(c) for c in checks}
     if for_hosts and not node:

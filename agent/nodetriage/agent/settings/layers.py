@@ -1,7 +1,7 @@
 """The settings' files as a list of tables, the strongest last: each file's own, then its [[hosts]] tables."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ class Layer:
         return not self.nodes or node_set.matches(self.nodes, node)
 
 
-def read(files: Iterable[Path]) -> tuple[Layer, ...]:
-    """Raises ConfigError."""
-    return tuple(layer for file in files for layer in _file(load_toml(file), str(file)))
+def read(files: Iterable[Path], ignore: Collection[str] = ()) -> tuple[Layer, ...]:
+    """Without the tables that `ignore` names. Raises ConfigError."""
+    found = (layer for file in files for layer in _file(load_toml(file), str(file)))
+    return tuple(replace(one, table={k: v for k, v in one.table.items() if k not in ignore}) for one in found)
 
 
 def _file(table: dict[str, Any], file: str) -> list[Layer]:
