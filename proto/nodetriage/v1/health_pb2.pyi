@@ -124,7 +124,7 @@ class EventBatch(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("boot_id", "seq", "at_unix_us", "at_boot_us", "kind", "check", "component", "fault", "severity", "outcome", "evidence", "occurrences")
+    __slots__ = ("boot_id", "seq", "at_unix_us", "at_boot_us", "kind", "check", "component", "fault", "severity", "outcome", "evidence", "occurrences", "confidence")
     class EvidenceEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,7 @@ class Event(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     seq: int
     at_unix_us: int
@@ -156,7 +157,8 @@ class Event(_message.Message):
     outcome: Outcome
     evidence: _containers.MessageMap[str, Value]
     occurrences: int
-    def __init__(self, boot_id: _Optional[str] = ..., seq: _Optional[int] = ..., at_unix_us: _Optional[int] = ..., at_boot_us: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., check: _Optional[str] = ..., component: _Optional[str] = ..., fault: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Mapping[str, Value]] = ..., occurrences: _Optional[int] = ...) -> None: ...
+    confidence: int
+    def __init__(self, boot_id: _Optional[str] = ..., seq: _Optional[int] = ..., at_unix_us: _Optional[int] = ..., at_boot_us: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., check: _Optional[str] = ..., component: _Optional[str] = ..., fault: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Mapping[str, Value]] = ..., occurrences: _Optional[int] = ..., confidence: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("text", "whole", "real", "flag")

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nodetriage.agent.core.result import Result
 from nodetriage.agent.core.verdict import Change, Kind, Verdict, advance, clear, resumed, without
-from nodetriage.checks.model import Check, Finding, Outcome, Severity
+from nodetriage.checks.model import Check, Confidence, Finding, Outcome, Severity
 from nodetriage.checks.model.faults import faults
 
 GONE, REBOOT = "ib_link_down", "gpu_row_remap_failed"
@@ -88,6 +88,16 @@ def test_a_severity_that_changes_is_told() -> None:
     story.see(found(down()), 1)
     assert story.see(found(down(severity=Severity.CRITICAL)), 2) == [(Kind.CHANGED, "mlx5_0/1", GONE)]
     assert story.changes[0].severity is Severity.CRITICAL
+
+
+def test_a_second_witness_is_told_and_a_line_alone_does_not_take_it_back() -> None:
+    story = Story()
+    story.see(found(Finding("gpu", REBOOT, Severity.CRITICAL, confidence=Confidence.LINE)), 1)
+    told = story.see(found(Finding("gpu", REBOOT, Severity.CRITICAL, confidence=Confidence.WITNESSED)), 2)
+    story.see(found(Finding("gpu", REBOOT, Severity.CRITICAL, confidence=Confidence.LINE)), 3)
+
+    assert told == [(Kind.CHANGED, "gpu", REBOOT)]
+    assert story.verdict.checks["c"].open[0].confidence is Confidence.WITNESSED
 
 
 def test_an_event_is_held_until_reboot_though_it_is_reported_once() -> None:

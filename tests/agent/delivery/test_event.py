@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodetriage.agent.core.verdict import Change, Kind
 from nodetriage.agent.delivery.event import TEXT_LIMIT, Moment, make, numbered, value
-from nodetriage.checks.model import Outcome, Scalar, Severity
+from nodetriage.checks.model import Confidence, Outcome, Scalar, Severity
 from nodetriage.v1 import health_pb2 as pb
 
 
@@ -34,6 +34,13 @@ def test_what_does_not_fit_is_made_to() -> None:
     assert len(str(read(value("x" * 10 * TEXT_LIMIT)))) == TEXT_LIMIT
     assert read(value(2**70)) == float(2**70)
     assert math.isnan(float(read(value(math.nan))))
+
+
+def test_a_finding_s_confidence_goes_with_it_and_what_is_no_finding_has_none() -> None:
+    witnessed = Change(Kind.RAISED, "c", fault="gpu_off_bus", confidence=Confidence.WITNESSED)
+
+    assert pb.Event.FromString(make(witnessed, "b", Moment(0, 0)).body).confidence == 4
+    assert pb.Event.FromString(make(Change(Kind.OUTCOME, "c"), "b", Moment(0, 0)).body).confidence == 0
 
 
 def test_every_kind_outcome_and_severity_has_its_word_on_the_wire() -> None:

@@ -1,6 +1,7 @@
 """What a hook is told of a node: pure decisions, and the agent's side of the conversation."""
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from nodetriage.agent.settings.config import HookSettings
 from nodetriage.agent.slurm.hook_authority import Authority, NamedFinding, Refusals
 from nodetriage.agent.slurm.hooks import HookMemory, Hooks, Jobs
 from nodetriage.agent.slurm.known import Known, facts, known, line
-from nodetriage.checks.model import Check, Host, Outcome, Severity
+from nodetriage.checks.model import Check, Confidence, Host, Outcome, Severity
 
 NOW_S = 1000.0
 ENFORCE = HookSettings(mode="enforce")
@@ -67,6 +68,12 @@ def test_only_a_critical_finding_is_grave() -> None:
 
     assert not look({"gpu_xid": seen(held=(major,))}).grave
     assert look({"gpu_xid": seen(held=(OFF_BUS,))}).grave
+
+
+def test_a_kernel_line_alone_refuses_no_job_and_one_about_a_device_that_is_here_does() -> None:
+    for confidence, grave in ((Confidence.LINE, False), (Confidence.DEVICE, True), (Confidence.WITNESSED, True)):
+        known_so = dataclasses.replace(OFF_BUS, confidence=confidence)
+        assert bool(look({"gpu_xid": seen(held=(known_so,))}).grave) is grave
 
 
 def test_a_fault_that_is_never_to_refuse_does_not() -> None:

@@ -6,9 +6,9 @@ from nodetriage.controller.engine import inputs
 from nodetriage.v1 import health_pb2 as pb
 
 
-def event(**evidence: str | int) -> bytes:
+def event(**evidence: str | int) -> pb.Event:
     values = {k: pb.Value(text=v) if isinstance(v, str) else pb.Value(whole=v) for k, v in evidence.items()}
-    return pb.Event(evidence=values).SerializeToString()
+    return pb.Event(evidence=values)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ def event(**evidence: str | int) -> bytes:
     ],
 )
 def test_places_come_from_the_evidence(evidence: dict[str, str | int], places: tuple[str, ...]) -> None:
-    assert inputs._places(event(**evidence)) == places
+    assert inputs._places(event(**evidence).evidence) == places
 
 
 def test_a_long_text_is_cut() -> None:
-    (place,) = inputs._places(event(source="x" * 10_000))
+    (place,) = inputs._places(event(source="x" * 10_000).evidence)
     assert len(place) < 250

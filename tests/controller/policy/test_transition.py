@@ -13,7 +13,7 @@ from checked import Steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodetriage.checks.model import Severity
+from nodetriage.checks.model import Confidence, Severity
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.policy import common_mode, transition
 from nodetriage.controller.policy.preconditions import Then, recheck
@@ -102,6 +102,38 @@ def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, compla
     assert str(refused.value).startswith(str(path))
     assert complaint in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def drains(rules: Policy, **more: Any) -> bool:
+    step = checked.step(FleetState(), told(1, **more), NOW, rules)
+    return any(action.kind is ActionKind.DRAIN for action in step.actions)
+
+
+def test_a_finding_acts_from_the_confidence_that_the_policy_or_its_rule_asks_for() -> None:
+    strict = Rule(Response.DRAIN_AND_REQUEUE, fault="gpu_off_bus", min_confidence=Confidence.WITNESSED)
+    any_line = replace(strict, min_confidence=Confidence.LINE)
+
+    assert [drains(Policy(), confidence=c) for c in Confidence] == [False, True, True, True]
+    assert [drains(Policy(rule=(strict,)), confidence=c) for c in Confidence] == [False, False, False, True]
+    assert [drains(Policy(rule=(any_line,)), confidence=c) for c in Confidence] == [True] * 4
+
+
+def test_what_has_too_little_confidence_is_recorded_as_what_would_be_done() -> None:
+    step = checked.step(FleetState(), told(1, confidence=Confidence.LINE), NOW, Policy())
+
+    assert [(a.kind, a.text) for a in step.actions] == [(ActionKind.SHADOW, "drain_and_requeue")]
+
+
+def test_a_second_witness_that_comes_later_lets_the_finding_act() -> None:
+    doubtful = checked.step(FleetState(), told(1, confidence=Confidence.LINE), NOW, Policy())
+    sure = told(2, kind=EventKind.CHANGED, confidence=Confidence.WITNESSED)
+
+    step = checked.step(doubtful.state, sure, NOW, Policy())
+
+    assert [a.kind for a in step.actions] == [ActionKind.DRAIN]
+    drain = step.state.nodes["n1"].drain
+    assert drain
+    assert drain.witnessed
 
 
 def test_a_policy_file_needs_only_what_differs(tmp_path: Path) -> None:

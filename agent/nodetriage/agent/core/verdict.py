@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodetriage.agent.core.result import Result
-from nodetriage.checks.model import Check, Finding, Outcome, Scalar, Severity
+from nodetriage.checks.model import Check, Confidence, Finding, Outcome, Scalar, Severity
 from nodetriage.checks.model.faults import Fault, faults
 
 REPEAT_EVERY_S = 60.0  # a finding gives at most one REPEATED event in this time; every occurrence is counted
@@ -48,6 +48,7 @@ class Change:
     severity: Severity = Severity.INFO
     evidence: Mapping[str, Scalar] = field(default_factory=dict)
     occurrences: int = 0
+    confidence: Confidence = Confidence.STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class OpenFinding:
     reported: int = 1  # occurrences at the last event
     missed: int = 0  # consecutive runs that looked and did not see it
     hung: bool = False  # from a run that did not answer, not from the check's judge
+    confidence: Confidence = Confidence.STATE
 
     @property
     def key(self) -> Key:
@@ -221,8 +223,9 @@ class _Step:
     def _raise(self, finding: Finding, hung: bool = False) -> None:
         now_s = self.now_s
         known = OpenFinding(
-            finding.component, finding.fault, finding.severity, finding.evidence, now_s, now_s, now_s, hung=hung
-        )
+            finding.component, finding.fault, finding.severity, finding.evidence, now_s, now_s, now_s,
+            hung=hung, confidence=finding.confidence,
+        )  # fmt: skip
         self.open[known.key] = known
         self._report(Kind.RAISED, known)
 
@@ -230,16 +233,19 @@ class _Step:
         event_like = _latching(known.fault) != "no"
         if event_like and finding.severity < known.severity:  # a milder event does not undo a graver one
             finding = dataclasses.replace(finding, severity=known.severity, evidence=known.evidence)
+        if event_like and finding.confidence < known.confidence:  # nor does a line alone undo a witness
+            finding = dataclasses.replace(finding, confidence=known.confidence)
         now = dataclasses.replace(
             known,
             severity=finding.severity,
+            confidence=finding.confidence,
             evidence=finding.evidence,
             seen_s=self.now_s,
             occurrences=known.occurrences + event_like,
             missed=0,
         )
         quiet_s = REPEAT_EVERY_S if finding.evidence != known.evidence else SAME_EVERY_S
-        if finding.severity != known.severity:
+        if (finding.severity, finding.confidence) != (known.severity, known.confidence):
             now = self._report(Kind.CHANGED, now)
         elif event_like and self.now_s - known.reported_s >= quiet_s:
             now = self._report(Kind.REPEATED, now)
@@ -269,7 +275,7 @@ class _Step:
 
 
 def _change(kind: Kind, check: str, outcome: Outcome, of: OpenFinding, evidence: Mapping[str, Scalar]) -> Change:
-    return Change(kind, check, outcome, of.component, of.fault, of.severity, evidence, of.occurrences)
+    return Change(kind, check, outcome, of.component, of.fault, of.severity, evidence, of.occurrences, of.confidence)
 
 
 def _worst(findings: Iterable[Finding]) -> dict[Key, Finding]:

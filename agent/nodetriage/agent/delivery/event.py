@@ -45,6 +45,7 @@ def make(change: Change, boot_id: str, at: Moment) -> Unnumbered:
         outcome=wire_outcome(change.outcome),
         evidence={key: value(v) for key, v in change.evidence.items()},
         occurrences=change.occurrences,
+        confidence=change.confidence if change.fault else 0,
     )
     routine = change.kind in ROUTINE_KINDS or (change.kind is not Kind.LOST and change.severity is Severity.INFO)
     return Unnumbered(boot_id, message.SerializeToString(), routine)

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodetriage.agent.core.verdict import CheckVerdict, OpenFinding
 from nodetriage.agent.settings.config import HookSettings
-from nodetriage.checks.model import Check, Outcome, Scalar, Severity
+from nodetriage.checks.model import Check, Confidence, Outcome, Scalar, Severity
 from nodetriage.checks.model.faults import faults
 
 LINE_LIMIT = 400  # bytes of the answer: Slurm's log takes one line
@@ -54,7 +54,9 @@ def known(
     grave = [
         Grave(name, finding, _age_s(verdict, finding, now_s))
         for name, verdict, finding in found
-        if finding.severity >= Severity.CRITICAL and not _never(finding.fault, settings)
+        if finding.severity >= Severity.CRITICAL
+        and finding.confidence >= Confidence.DEVICE  # a kernel line alone refuses no job
+        and not _never(finding.fault, settings)
     ]
     grave.sort(key=lambda g: g.finding.raised_s)
     late = frozenset(late)

@@ -8,7 +8,7 @@ misses the one that is gone.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nodetriage.checks.model import Check, Finding, Host, NvmlFailure, Scalar, Severity, Unavailable
+from nodetriage.checks.model import Check, Confidence, Finding, Host, NvmlFailure, Scalar, Severity, Unavailable
 from nodetriage.checks.model.kernel_line import any_of
 from nodetriage.checks.readers.nvidia_log import OFF_BUS, xids
 
@@ -71,7 +71,9 @@ def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[
         raise Unavailable("no NVIDIA GPU on the PCI bus")
     missing = sorted(expected - set(now.bus))
     for address in missing:
-        yield Finding(address, "gpu_missing", Severity.CRITICAL, {"on_bus": len(now.bus)})
+        gone = now.nvml is not None and address not in {answer.pci for answer in now.nvml}
+        confidence = Confidence.WITNESSED if gone else Confidence.STATE
+        yield Finding(address, "gpu_missing", Severity.CRITICAL, {"on_bus": len(now.bus)}, confidence)
     if not missing and len(now.bus) < policy.expected_gpus:
         evidence = {"on_bus": len(now.bus), "expected": policy.expected_gpus}
         yield Finding("gpus", "gpu_missing", Severity.CRITICAL, evidence)

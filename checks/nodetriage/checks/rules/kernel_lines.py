@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from nodetriage.checks.model import Finding, KernelRecord, Severity
+from nodetriage.checks.model import Confidence, Finding, KernelRecord, Severity
 from nodetriage.checks.model.kernel_line import KernelPattern, any_of, kernel_pattern
 
 TEXT_LIMIT = 240  # characters of a line that are kept as evidence
@@ -62,7 +62,11 @@ def findings(seen: Iterable[Event], worth: dict[str, tuple[str, Severity]]) -> I
     for event in seen:
         fault, severity = worth[event.kind]
         yield Finding(
-            event.component, fault, severity, {"text": event.text, "lines": event.lines, "at_boot_s": event.at_s}
+            event.component,
+            fault,
+            severity,
+            {"text": event.text, "lines": event.lines, "at_boot_s": event.at_s},
+            Confidence.DEVICE,
         )
 
 

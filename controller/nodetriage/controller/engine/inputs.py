@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
-from nodetriage.checks.model import Severity
+from nodetriage.checks.model import Confidence, Severity
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.policy.state import (
     ActionDone,
@@ -237,6 +237,7 @@ def _batch(
 
 def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEvent:
     refused_job = _refused_job(row)
+    message = health_pb2.Event.FromString(row.message) if row.fault else health_pb2.Event()
     return NodeEvent(
         id=row.id,
         node=row.node,
@@ -251,7 +252,8 @@ def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEven
         profile=profile,
         present=present,
         version=version,
-        places=_places(row.message) if row.fault else (),
+        places=_places(message.evidence),
+        confidence=_confidence(message.confidence),
         received_at=from_us(row.received_us),
         job=refused_job,
     )
@@ -268,9 +270,15 @@ def _refused_job(row: Any) -> str:
     return f"{array}_{task}" if array and task else evidence["job_id"].text or "unknown"
 
 
-def _places(message: bytes) -> tuple[str, ...]:
+def _confidence(number: int) -> Confidence:
+    """An agent that does not say reports what a check read; of a number that is unknown the least is believed."""
+    if number == 0:
+        return Confidence.STATE
+    return Confidence(number) if number in Confidence.__members__.values() else Confidence.LINE
+
+
+def _places(evidence: Mapping[str, health_pb2.Value]) -> tuple[str, ...]:
     """What the evidence names that others may share: a file server, a driver, a switch, a fabric's clique."""
-    evidence = health_pb2.Event.FromString(message).evidence
     named = {key: _text(evidence[key]) for key in (*_SHARED_EVIDENCE, "cluster", "clique") if key in evidence}
     found = [f"{words} {named[key]}" for key, words in _SHARED_EVIDENCE.items() if named.get(key)]
     if cluster := named.get("cluster"):  # the number of a clique says nothing without it

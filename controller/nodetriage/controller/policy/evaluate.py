@@ -62,7 +62,9 @@ def acting(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -
     found = [
         (rule, f)
         for rule, f in _due(fleet, facts, now, policy)
-        if rule.action.drains and not policy.untrusted(f.check, f.fault)
+        if rule.action.drains
+        and f.confidence >= policy.least_confidence(rule)
+        and not policy.untrusted(f.check, f.fault)
     ]
     if not found or not fleet.fleet_incidents:
         return found
@@ -118,7 +120,8 @@ def _would(rule: Rule, finding: FindingFact, facts: NodeFacts, policy: Policy) -
         shadowed = policy.would(finding.fault, finding.severity, facts.partitions, facts.profile).action
         if shadowed is not rule.action:
             return shadowed
-    held_back = policy.mode is not Mode.ENFORCE or policy.untrusted(finding.check, finding.fault) != ""
+    doubtful = finding.confidence < policy.least_confidence(rule)
+    held_back = policy.mode is not Mode.ENFORCE or doubtful or policy.untrusted(finding.check, finding.fault) != ""
     return rule.action if rule.action.drains and held_back else None
 
 

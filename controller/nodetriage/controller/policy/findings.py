@@ -75,6 +75,7 @@ def _told(before: FindingFact | None, event: NodeEvent, work: UnitOfWork) -> Fin
     return replace(
         before,
         severity=event.severity,
+        confidence=event.confidence,
         seq=event.seq,
         times=before.times + repeated,
         # An operator took it back as it was then, not as it is now.
@@ -94,6 +95,7 @@ def _new(event: NodeEvent, work: UnitOfWork) -> FindingFact:
         boot_id=event.boot_id,
         seq=event.seq,
         places=event.places,
+        confidence=event.confidence,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from nodetriage.checks.model import Severity
+from nodetriage.checks.model import Confidence, Severity
 from nodetriage.controller.policy.fleet_state import (
     AdmittedDrain,
     BreakerFacts,
@@ -98,7 +98,7 @@ class FindingFact:
     shadowed: bool = False  # its shadow action was recorded
     accepted: bool = False  # an operator put the node back in spite of it
     places: tuple[str, ...] = ()  # what it shares with others by its evidence, as "mount source fs1:/home"
-    confidence: int = 0  # how many independent witnesses say so, and how directly
+    confidence: Confidence = Confidence.STATE
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -234,6 +234,7 @@ class NodeEvent:
     places: tuple[str, ...] = ()  # what the fault shares with others, by its evidence
     received_at: datetime | None = None  # by the controller
     job: str = ""  # that was refused
+    confidence: Confidence = Confidence.STATE
 
 
 @dataclass(frozen=True, slots=True)

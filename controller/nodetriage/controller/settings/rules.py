@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nodetriage.checks.model import Severity
+from nodetriage.checks.model import Confidence, Severity
 from nodetriage.checks.model.faults import Fault, faults
 from nodetriage.controller.settings.limits import (
     BreakerLimits,
@@ -60,6 +60,7 @@ class Rule:
     confirm: int = 1  # how often it must be told before it counts
     hold_s: float = 0.0  # how long it must have been known before it counts
     returns: Returns = "operator"  # who brings the node back
+    min_confidence: Confidence | None = None  # what the finding's confidence must be; None: the policy's
     shadow: bool = False  # it only says what it would do; what the other rules say is done
 
     def __post_init__(self) -> None:
@@ -109,6 +110,7 @@ class Policy:
     mode: Mode = Mode.ENFORCE
     adopt_as: Literal["healthy", "burn_in"] = "healthy"
     resumed_by_hand: Literal["drain_again", "accept"] = "drain_again"
+    min_confidence: Confidence = Confidence.DEVICE  # a finding with less leads to no action
     return_hold_s: float = 600.0  # how long a node must be free of faults before it comes back by itself
     severity: Mapping[str, Response] = field(default_factory=_by_severity)
     rule: tuple[Rule, ...] = ()
@@ -141,6 +143,10 @@ class Policy:
             if not rule.shadow and rule.fields_named >= found.fields_named:
                 found = rule
         return found
+
+    def least_confidence(self, rule: Rule) -> Confidence:
+        """From which confidence on a finding counts for this rule."""
+        return self.min_confidence if rule.min_confidence is None else rule.min_confidence
 
     def by_severity(self, severity: Severity) -> Rule:
         return _plain_rule(self.severity.get(severity.name.lower(), Response.RECORD))
