@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/slurm"), str(ROOT / "tests/e2e/parts"), str(ROOT / "tests/native")]
 
-from fleet import Agent  # noqa: E402 the path above comes first
+from fleet import TRIAL, Agent  # noqa: E402 the path above comes first
 from nvml_library import build  # noqa: E402
 from programs import NODETRIAGE, Program  # noqa: E402
 
@@ -39,7 +39,8 @@ class LiveAgent(Agent):
         checks = "\n".join(f"[checks.{c.name}]\nevery_s = {c.every_s / faster}" for c in ALL)
         profile = '[profile]\nname = "dgx-h100"\n'
         super().__init__(folder, "n1", controller, f"{profile}{settings}\n{checks}")
-        text = self.settings.read_text().replace("heartbeat_s = 0.2", "heartbeat_s = 5")
+        # A table of each check is there already.
+        text = self.settings.read_text().replace(TRIAL, "").replace("heartbeat_s = 0.2", "heartbeat_s = 5")
         self.settings.write_text(text if controller else text.replace('addresses = [""]', "addresses = []"))
         self._library = build(folder / "nvml")
         for gpu in range(GPUS):
