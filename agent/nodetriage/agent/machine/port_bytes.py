@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host
 from nodetriage.checks.readers.ib_port import places
-from nodetriage.checks.readers.sysfs import count_if_told
+from nodetriage.checks.readers.sysfs import optional_count
 
 UNIT_BYTES = 4
 
@@ -32,8 +32,8 @@ def read(host: Host) -> tuple[PortBytes, ...]:
     """Ports that tell both counters, by name; virtual functions, whose counters are the whole port's, are left out."""
     ports = []
     for place in places(host):
-        received = count_if_told(host, f"{place.folder}/counters/port_rcv_data")
-        sent = count_if_told(host, f"{place.folder}/counters/port_xmit_data")
+        received = optional_count(host, f"{place.folder}/counters/port_rcv_data")
+        sent = optional_count(host, f"{place.folder}/counters/port_xmit_data")
         if received is not None and sent is not None:
             ports.append(PortBytes(place.name, received * UNIT_BYTES, sent * UNIT_BYTES))
     return tuple(ports)

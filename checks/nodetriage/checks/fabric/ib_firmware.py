@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
 from nodetriage.checks.readers.ib_port import Hca, hcas
-from nodetriage.checks.readers.sysfs import text_if_told
+from nodetriage.checks.readers.sysfs import optional_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def read(host: Host) -> tuple[Adapter, ...]:
 
 
 def _read_one(host: Host, hca: Hca) -> Adapter:
-    board, version = (text_if_told(host, f"{hca.folder}/{name}")[:80] for name in ("board_id", "fw_ver"))
+    board, version = (optional_text(host, f"{hca.folder}/{name}")[:80] for name in ("board_id", "fw_ver"))
     return Adapter(hca.name, hca.pci, board, version)
 
 

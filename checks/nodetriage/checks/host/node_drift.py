@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
-from nodetriage.checks.readers.sysfs import text_if_told
+from nodetriage.checks.readers.sysfs import optional_text
 
 _FILES = {
     "bios": "/sys/class/dmi/id/bios_version",
@@ -32,7 +32,7 @@ class Policy:
 
 def read(host: Host) -> Mapping[str, str]:
     """Versions by the name of their setting; "" where the file does not exist."""
-    return {name: text_if_told(host, path)[:120] for name, path in _FILES.items()}
+    return {name: optional_text(host, path)[:120] for name, path in _FILES.items()}
 
 
 def judge(now: Mapping[str, str], before: Mapping[str, str] | None, policy: Policy) -> Iterator[Finding]:

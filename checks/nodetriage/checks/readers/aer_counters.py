@@ -1,4 +1,8 @@
-"""Counters of PCIe errors (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats)."""
+"""Counters of PCIe errors: numbers of errors since the device appeared or the counters were reset.
+
+aer_dev_fatal, aer_dev_nonfatal and aer_dev_correctable of a PCI function
+(Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats): one "NAME COUNT" a line, and TOTAL_ lines.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -6,25 +10,25 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Host
 from nodetriage.checks.readers.pci import PciPart
-from nodetriage.checks.readers.sysfs import REFUSED, to_count, told
+from nodetriage.checks.readers.sysfs import REFUSED, error_line, to_count
 
 _FILES = {"fatal": "aer_dev_fatal", "nonfatal": "aer_dev_nonfatal", "correctable": "aer_dev_correctable"}
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Errors of one function by class and name, without zeros. `component` is the device below, or itself."""
+    """Errors of one function by class and name, without zeros. `component` is the device, for a port the one below."""
 
     address: str
     component: str
     kind: str
-    at_s: float
+    at_s: float  # CLOCK_BOOTTIME of the reading
     errors: Mapping[str, Mapping[str, int]]  # a class that the kernel does not count is absent
     error: str = ""
 
 
 def read_counts(host: Host, folder: str, component: PciPart, at_s: float) -> Counts:
-    """What cannot be read is `error`; a class whose file is absent or refused is left out."""
+    """The counters in `folder`. A class whose file is absent or refused is left out; any other trouble is `error`."""
     address, errors = folder.rpartition("/")[2], {}
     for name, file in _FILES.items():
         path = f"{folder}/{file}"
@@ -32,18 +36,18 @@ def read_counts(host: Host, folder: str, component: PciPart, at_s: float) -> Cou
             errors[name] = _parsed(host.text(path))
         except OSError as error:
             if error.errno not in REFUSED:
-                return Counts(address, component.address, component.kind, at_s, {}, told(error, path))
+                return Counts(address, component.address, component.kind, at_s, {}, error_line(error, path))
         except ValueError as error:
             return Counts(address, component.address, component.kind, at_s, {}, f"{path}: {error}")
     return Counts(address, component.address, component.kind, at_s, errors)
 
 
-@functools.lru_cache(maxsize=64)  # on a good day nearly all files are the same
+@functools.lru_cache(maxsize=64)  # without errors nearly all files are the same
 def _parsed(text: str) -> Mapping[str, int]:
-    """Raises ValueError where a line is no name and count, or none is there."""
+    """Raises ValueError where a line is not a name and a count, or there is no line."""
     words = text.split()
     names, counts = words[::2], words[1::2]
     if not words or len(names) != len(counts) or any(name.isdecimal() for name in names):
         raise ValueError(f"expected lines of a name and a count, got {text[:40]!r}")
-    # Most are 0 on each of some sixty functions: those are not parsed one by one.
+    # Most counts on some sixty functions are 0, so those are not parsed.
     return {name[:60]: to_count(word, name) for name, word in zip(names, counts, strict=True) if word != "0"}

@@ -1,32 +1,35 @@
-"""Memory error counters of EDAC (Documentation/ABI/testing/sysfs-devices-edac), in its old and new layouts."""
+"""Memory error counters of EDAC: numbers of errors since boot, or since its driver was loaded.
+
+/sys/devices/system/edac/mc (Documentation/ABI/testing/sysfs-devices-edac), in its layouts with dimm*, rank* and csrow*.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from nodetriage.checks.model import Host
-from nodetriage.checks.readers.sysfs import count, count_if_told, text_if_told, told
+from nodetriage.checks.readers.sysfs import count, error_line, optional_count, optional_text
 
 FOLDER = "/sys/devices/system/edac/mc"
 
 
 @dataclass(frozen=True, slots=True)
 class Dimm:
-    """Errors since boot or since the driver was loaded. `name` is the label, else the place, as "mc0/dimm3".
+    """One DIMM. `name` is its label, else its place, such as "mc0/dimm3".
 
-    "mc0" alone is the controller's errors that it gives to no DIMM. `error` is set where a counter made no sense.
+    The place "mc0" alone has errors that a controller assigns to no DIMM. `error` is set where a file holds no count.
     """
 
     name: str
     place: str
     corrected: int = 0
     uncorrected: int = 0
-    at_s: float = 0
+    at_s: float = 0  # CLOCK_BOOTTIME of the reading
     error: str = ""
 
 
 def read_dimms(host: Host) -> tuple[Dimm, ...]:
-    """Every DIMM, rank or row, and each memory controller. Empty where there is no EDAC driver."""
+    """Each DIMM, rank or row, and each memory controller. Empty where there is no EDAC driver."""
     at_s = host.boottime_s()
     found = [dimm for folder in host.glob(f"{FOLDER}/mc*") for dimm in _controller(host, folder, at_s)]
     names = [dimm.name for dimm in found]
@@ -58,9 +61,9 @@ def _counted(host: Host, path: PurePosixPath, mc: str, files: tuple[str, str, st
     place = f"{mc}/{path.name}" if mc else path.name
     label = ""
     try:
-        label = text_if_told(host, path / files[2])[:80].strip() if files[2] else ""
+        label = optional_text(host, path / files[2])[:80].strip() if files[2] else ""
         corrected = count(host, path / files[0])
-        uncorrected = count_if_told(host, path / files[1]) or 0
+        uncorrected = optional_count(host, path / files[1]) or 0
     except (OSError, ValueError) as error:
-        return Dimm(label or place, place, at_s=at_s, error=told(error, path))
+        return Dimm(label or place, place, at_s=at_s, error=error_line(error, path))
     return Dimm(label or place, place, corrected, uncorrected, at_s)

@@ -4,9 +4,9 @@ from nodetriage.checks.model import Gpu, Host, Unavailable
 
 
 def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
-    """GPUs that answered. The others are gpu_lost's, and named as not looked at. Raises Unavailable where none did.
+    """GPUs that answered; the run excludes the others, which gpu_lost reports. Raises Unavailable where none answered.
 
-    A GPU with MIG is here as itself: errors, links and temperatures are the parent's.
+    A GPU with MIG is one GPU here: NVML gives errors, links and temperatures for the whole board.
     """
     gpus = []
     for gpu in host.gpus(whole):
@@ -20,7 +20,7 @@ def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
 
 
 def number(gpu: Gpu, fact: str, least: int = 0) -> int | None:
-    """A fact as a whole number; None where NVML does not know it. Raises ValueError for what cannot be one."""
+    """A fact as a whole number; None where NVML has no value. Raises ValueError for no number or a lower one."""
     value = gpu.facts.get(fact)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
         return value

@@ -1,13 +1,17 @@
-"""Error counters of InfiniBand and RoCE ports (Documentation/ABI/stable/sysfs-class-infiniband)."""
+"""Error counters of InfiniBand and RoCE ports: numbers of errors since the counter was reset.
+
+/sys/class/infiniband/HCA/ports/PORT/counters (Documentation/ABI/stable/sysfs-class-infiniband); on Ethernet the
+netdev's statistics (Documentation/ABI/testing/sysfs-class-net-statistics).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Host
 from nodetriage.checks.readers.ib_port import Place, places
-from nodetriage.checks.readers.sysfs import count_if_answered, told
+from nodetriage.checks.readers.sysfs import error_line, optional_count_once
 
-# Their highest values: there they stay, they do not wrap. link_downed is the business of ib_link.
+# Their highest values: a counter stays there and does not wrap. ib_link reads link_downed.
 FULL = {
     "symbol_error": 65535,
     "link_error_recovery": 255,
@@ -16,19 +20,19 @@ FULL = {
     "local_link_integrity_errors": 15,
     "excessive_buffer_overrun_errors": 15,
 }
-_ETHERNET = ("rx_crc_errors", "rx_length_errors")  # of the netdev: on Ethernet the counters above stay 0
+_ETHERNET = ("rx_crc_errors", "rx_length_errors")  # of the netdev; on Ethernet the counters above stay 0
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One port. A counter that the function may not be asked for is absent. `error` is set where one made no sense."""
+    """One port. `values` lacks what this function may not read. `error` is set where a file holds no count."""
 
     name: str  # HCA/port
     at_s: float  # CLOCK_BOOTTIME
     pci: str
     values: Mapping[str, int]
     error: str = ""
-    full_at_first: tuple[str, ...] = ()  # the memory's: counters that were full when they were first looked at
+    full_at_first: tuple[str, ...] = ()  # kept from earlier runs: counters that were full when first read
 
     def is_full(self, counter: str) -> bool:
         return self.values.get(counter) == FULL.get(counter, -1)
@@ -49,11 +53,11 @@ def _read_port(host: Host, place: Place, at_s: float) -> Counters:
             paths = {counter: [f"{place.folder}/counters/{counter}"] for counter in FULL}
         values = {c: v for c, files in paths.items() if (v := _sum(host, files)) is not None}
     except (OSError, ValueError) as error:
-        return Counters(name, at_s, pci, {}, told(error, place.folder))
+        return Counters(name, at_s, pci, {}, error_line(error, place.folder))
     return Counters(name, at_s, pci, values)
 
 
 def _sum(host: Host, files: list[str]) -> int | None:
-    """None where no file tells. A bond has several netdevs."""
-    told_ = [value for path in files if (value := count_if_answered(host, path)) is not None]
+    """The sum over the netdevs, of which a bond has several; None where no file can be read."""
+    told_ = [value for path in files if (value := optional_count_once(host, path)) is not None]
     return sum(told_) if told_ else None

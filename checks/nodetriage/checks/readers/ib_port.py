@@ -1,36 +1,41 @@
-"""Ports of InfiniBand and RoCE adapters, as sysfs has them."""
+"""Ports of InfiniBand and RoCE adapters.
+
+/sys/class/infiniband/HCA/ports/PORT: state, phys_state, rate (Gb/s), link_layer, counters/link_downed
+(Documentation/ABI/stable/sysfs-class-infiniband). On Ethernet the netdev's carrier_down_count stands for link_downed.
+"""
 
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from nodetriage.checks.model import Host
-from nodetriage.checks.readers.sysfs import count_if_answered
+from nodetriage.checks.readers.pci import address_of
+from nodetriage.checks.readers.sysfs import error_line, optional_count_once
 
 HCAS = "/sys/class/infiniband"
-SATURATED = 255  # link_downed has 8 bits and stays at its highest value; it does not wrap
+SATURATED = 255  # the highest value of link_downed, which has 8 bits and does not wrap
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec(?: \((\d{1,2})X(?: (\w+))?\))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One port. `error` is set where its state could not be read; then nothing but its name can be relied on."""
+    """One port. `error` is set where its files could not be read; then only its name and `pci` mean something."""
 
     name: str  # HCA/port
     at_s: float  # CLOCK_BOOTTIME of the reading
     state: str = ""  # DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER
     phys_state: str = ""  # LinkUp, Polling, Disabled, ...
     rate_gbps: float = 0
-    width: int = 0  # lanes; 0 where the kernel does not say
-    speed: str = ""  # SDR ... XDR; a kernel that does not know a newer one says SDR, so it is not judged
+    width: int = 0  # lanes; 0 where the kernel does not know
+    speed: str = ""  # SDR ... XDR; a kernel reports a speed that it does not know as SDR
     link_layer: str = ""  # InfiniBand or Ethernet
     pci: str = ""
-    downed: int | None = None  # times the link was lost; None where it cannot be read (restricted functions)
+    downed: int | None = None  # how often the link was lost; None where the function may not read it
     error: str = ""
-    was_up: bool = False  # the last four are the memory's
+    was_up: bool = False  # this and the next three come from earlier runs
     waiting_since_s: float | None = None
     flaps_at_s: tuple[float, ...] = ()
-    blind_at_first: bool = False  # the counter was full when it was first looked at
+    blind_at_first: bool = False  # the counter was full when it was first read
 
     @property
     def hca(self) -> str:
@@ -45,7 +50,7 @@ def read_ports(host: Host) -> tuple[Port, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Hca:
-    """An adapter; `pci` is "" where a recorded tree has no link."""
+    """An adapter. `device` is the folder of its PCI device; `pci` is "" where it is on no PCI bus."""
 
     name: str
     folder: str
@@ -54,7 +59,7 @@ class Hca:
 
 
 def hcas(host: Host) -> tuple[Hca, ...]:
-    """Physical functions, by name. Raises OSError."""
+    """Adapters that are physical functions, by name. Raises OSError."""
     return tuple(hca for hca in host.entries(HCAS, _hca).values() if hca is not None)
 
 
@@ -63,16 +68,12 @@ def _hca(host: Host, folder: PurePosixPath) -> Hca | None:
     device = f"{folder}/device"
     if host.exists(f"{device}/physfn"):
         return None
-    try:
-        pci = host.link(device).name.lower()
-    except OSError:
-        pci = ""
-    return Hca(folder.name, str(folder), device, pci)
+    return Hca(folder.name, str(folder), device, address_of(host, folder))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a port is looked at, and what it is for as long as its HCA is there."""
+    """Where the files of a port are, and what does not change while its HCA is there."""
 
     name: str  # HCA/port
     folder: str
@@ -86,7 +87,7 @@ class Place:
 
 
 def places(host: Host) -> tuple[Place, ...]:
-    """Of the ports of physical functions, by name. Raises OSError."""
+    """The ports of physical functions, by name. Raises OSError."""
     return tuple(place for hca in host.entries(HCAS, _places_of).values() for place in hca)
 
 
@@ -97,7 +98,7 @@ def _places_of(host: Host, of_hca: PurePosixPath) -> tuple[Place, ...]:
     for folder in host.glob(f"{hca.folder}/ports/*"):
         try:
             layer = _link_layer(host, str(folder))
-        except OSError:  # the check that reads this port tells of it
+        except OSError:  # the check that reads this port reports it
             layer = ""
         found.append(Place(f"{hca.name}/{folder.name}", str(folder), hca.device, hca.pci, layer))
     return tuple(found)
@@ -119,11 +120,9 @@ def _read_port(host: Host, place: Place, at_s: float) -> Port:
         if link_layer == "Ethernet":
             downed = _carrier_downs(host, place.device)
         else:
-            downed = count_if_answered(host, f"{path}/counters/link_downed")
-    except OSError as error:
-        return Port(name, at_s, pci=pci, error=f"{error.filename or path}: {error.strerror or error}")
-    except ValueError as error:
-        return Port(name, at_s, pci=pci, error=str(error))
+            downed = optional_count_once(host, f"{path}/counters/link_downed")
+    except (OSError, ValueError) as error:
+        return Port(name, at_s, pci=pci, error=error_line(error, path))
     return Port(name, at_s, state, phys_state, rate_gbps, width, speed, link_layer, pci, downed)
 
 
@@ -144,6 +143,6 @@ def _rate(host: Host, path: str) -> tuple[float, int, str]:
 
 
 def _carrier_downs(host: Host, device: str) -> int | None:
-    counts = [count_if_answered(host, path) for path in host.glob(f"{device}/net/*/carrier_down_count")]
+    counts = [optional_count_once(host, path) for path in host.glob(f"{device}/net/*/carrier_down_count")]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

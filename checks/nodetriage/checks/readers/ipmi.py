@@ -1,4 +1,7 @@
-"""What ipmitool(1) prints, as values, and how a BMC is asked: one question at a time, again when it says it is busy."""
+"""What ipmitool(1) prints about sensors and the event log of the BMC (IPMI 2.0, chapters 31, 32 and 42), as values.
+
+A BMC gets one question at a time, and gets it again when it answers that it is busy.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,26 +9,26 @@ from datetime import UTC, datetime
 
 from nodetriage.checks.model import Host, Unavailable
 
-BMC = "bmc"  # the part that the BMC itself is
-ASK_TIMEOUT_S = 60.0  # a real one takes seconds a sensor; a silent one holds ipmitool for 20 s
+BMC = "bmc"  # the name of the BMC itself as a component
+ASK_TIMEOUT_S = 60.0  # a slow BMC takes seconds for each sensor; without an answer ipmitool waits 20 s
 _TRIES = 3
 _BUSY = "Node busy"  # completion code 0xc0 (IPMI 2.0, table 5-2): ask again
-_NO_BMC = "Could not open device"  # in-band, and there is none or no driver for it
-_NO_SESSION = "Unable to establish"  # over the network
+_NO_BMC = "Could not open device"  # there is no BMC, or no driver for it
+_NO_SESSION = "Unable to establish"  # a BMC over the network does not answer
 _STAMP = "%m/%d/%y %H:%M:%S %Z"
 
 
 class Silent(Exception):
-    """The BMC gave no answer; the text says to what."""
+    """The BMC gave no answer; the text has the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """A line of `ipmitool sdr type`. `status` is ok, ns (no reading), nc, cr, nr, or as lcr, unc with the side."""
+    """A line of `ipmitool sdr type`. `status` is ok, ns (no reading), nc, cr or nr, or these with a side (lcr, unc)."""
 
     name: str
     status: str
-    entity: str  # entity id.instance, such as 10.1 for the first power supply
+    entity: str  # its id and instance, such as 10.1 for the first power supply
     text: str  # a reading with its unit, or the asserted states of a discrete sensor
 
     @property
@@ -34,7 +37,7 @@ class Sensor:
 
     @property
     def read(self) -> bool:
-        """Whether it says anything: a sensor without a reading is not a healthy one."""
+        """Whether it has a reading. A sensor without one is not healthy, but unknown."""
         return self.status != "ns" and self.text not in ("No Reading", "Disabled", "")
 
 
@@ -65,7 +68,7 @@ def ask(host: Host, *arguments: str) -> str:
             break
     if program.status == 0 or (program.stdout.strip() and _BUSY not in program.stderr):
         return program.stdout
-    said = program.stderr.strip().splitlines() or ["no word"]
+    said = program.stderr.strip().splitlines() or ["no message"]
     if _NO_BMC in said[0]:
         raise Unavailable(f"no BMC: {said[0][:200]}")
     if any(_NO_SESSION in line for line in said):
@@ -74,7 +77,7 @@ def ask(host: Host, *arguments: str) -> str:
 
 
 def sensors(text: str) -> tuple[Sensor, ...]:
-    """Of `ipmitool sdr type TYPE`. Raises ValueError for a line that is none."""
+    """The lines of `ipmitool sdr type TYPE`. Raises ValueError for a line of another form."""
     found = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|", 4)]
@@ -87,7 +90,7 @@ def sensors(text: str) -> tuple[Sensor, ...]:
 
 
 def log_entries(text: str) -> tuple[LogEntry, ...]:
-    """Of `ipmitool sel elist`, oldest first. Raises ValueError for a line that is none."""
+    """The lines of `ipmitool sel elist`, oldest first. Raises ValueError for a line of another form."""
     found = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|")]
@@ -103,7 +106,7 @@ def log_entries(text: str) -> tuple[LogEntry, ...]:
 
 
 def stamp(words: Iterable[str]) -> float:
-    """A date and a time of the BMC's clock, as seconds since 1970; -1 where it has none ("Pre-Init")."""
+    """A date and a time of the BMC's clock as seconds since 1970; -1 where they are none, such as "Pre-Init"."""
     text = " ".join(words).strip()
     for known in (text, f"{text} UTC"):
         try:

@@ -1,11 +1,11 @@
-"""The mount table of process 1 and /etc/fstab, as values."""
+"""The mount table of process 1, /proc/1/mountinfo (proc_pid_mountinfo(5)), and /etc/fstab (fstab(5)), as values."""
 
 import re
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Host
 
-# File systems without a device or server behind them: nothing to ask.
+# File systems with no device or server behind them.
 _PSEUDO = frozenset({
     "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
     "fusectl", "hugetlbfs", "mqueue", "nsfs", "overlay", "proc", "pstore", "ramfs", "resctrl", "rpc_pipefs",
@@ -19,7 +19,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo; of several on one point, the last, which is the one that programs see."""
+    """One line of mountinfo. Of several mounts on one point it is the last, which hides the others."""
 
     point: str
     fstype: str
@@ -28,17 +28,17 @@ class Mount:
     super_read_only: bool  # the whole file system
     emergency: bool  # the kernel made it read-only after an error
     device: str = ""  # major:minor; one file system may be mounted at several points
-    automounted: bool = False  # mounted over or below an autofs trigger
-    error: str = ""  # what statvfs(2) failed with, by its errno name
+    automounted: bool = False  # mounted on or below an autofs trigger
+    error: str = ""  # the errno name with which statvfs(2) failed
 
     @property
     def real(self) -> bool:
-        """There is a disk or a server behind it."""
+        """Whether there is a disk or a server behind it."""
         return self.fstype not in _PSEUDO
 
     @property
     def local(self) -> bool:
-        """Its space is this node's own: on its disks or in its memory."""
+        """Whether its space is on the disks or in the memory of this node."""
         return self.fstype in _LOCAL
 
     @property
@@ -57,17 +57,17 @@ class Fstab:
 
     @property
     def wanted(self) -> bool:
-        """It should be mounted once the node is up."""
+        """Whether it should be mounted once the node is up."""
         return self.point.startswith("/") and self.fstype != "swap" and "noauto" not in self.options
 
 
 def read_mounts(host: Host) -> tuple[Mount, ...]:
-    """Raises ValueError where a line cannot be understood: half a mount table must not pass for a whole one."""
+    """Raises ValueError for a line of another form: half a mount table must not look like a whole one."""
     try:
         text = host.text("/proc/1/mountinfo")
-    except PermissionError:  # not root: our own view is all there is
+    except PermissionError:  # not root: only our own namespace can be read
         text = host.text("/proc/self/mountinfo")
-    mounts = [_mount(line) for line in text.split("\n")]  # a mount point may hold other line ends
+    mounts = [_mount(line) for line in text.split("\n")]  # the name of a mount point may contain other line ends
     triggers = [m.point for m in mounts if m.fstype == "autofs"]
     top = {m.point: m for m in mounts if m.fstype != "autofs"}
     bare = {m.point: m for m in mounts if m.fstype == "autofs" and m.point not in top}
@@ -84,7 +84,7 @@ def _mount(line: str) -> Mount:
     left, dash, right = line.partition(" - ")
     fields, rest = left.split(" "), right.split(" ")
     if not dash or len(fields) < 6 or len(rest) < 3:
-        raise ValueError(f"/proc/1/mountinfo: cannot understand the line {line[:80]!r}")
+        raise ValueError(f"/proc/1/mountinfo: expected a line as proc_pid_mountinfo(5) describes, got {line[:80]!r}")
     options, super_options = fields[5].split(","), rest[2].split(",")
     return Mount(
         point=_plain(fields[4]),
@@ -98,10 +98,9 @@ def _mount(line: str) -> Mount:
 
 
 def root_of_init(host: Host) -> str:
-    """What to put before a mount point of `read_mounts` to reach it from here: "" or "/proc/1/root".
+    """What to put before a mount point of `read_mounts` to reach it: "" or "/proc/1/root" (proc_pid_root(5)).
 
-    An agent with a mount namespace of its own (a hardened unit, a container) may lack a mount, or see another in its
-    place (proc_pid_root(5)).
+    In a mount namespace of its own (a hardened unit, a container) the agent may lack a mount, or have another there.
     """
     try:
         theirs, ours = (host.link(f"/proc/{pid}/ns/mnt").name for pid in ("1", "self"))
@@ -111,7 +110,7 @@ def root_of_init(host: Host) -> str:
 
 
 def read_fstab(host: Host) -> tuple[Fstab, ...]:
-    """Lines that are no entry are left out, as mount(8) does."""
+    """The entries of /etc/fstab; like mount(8), without lines that are none. Empty where there is no such file."""
     if not host.exists("/etc/fstab"):
         return ()
     found = []
@@ -124,7 +123,7 @@ def read_fstab(host: Host) -> tuple[Fstab, ...]:
 
 
 def on_autofs(point: str, mounts: tuple[Mount, ...]) -> bool:
-    """The point is, or lies below, an autofs trigger: it comes when somebody asks for it."""
+    """Whether the point is, or lies below, an autofs trigger, which mounts it when somebody uses it."""
     return any(
         m.fstype == "autofs" and (m.point == point or point.startswith(f"{m.point.rstrip('/')}/")) for m in mounts
     )

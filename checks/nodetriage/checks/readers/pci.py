@@ -1,22 +1,27 @@
-"""The PCI devices that matter to jobs, each with the port it hangs on."""
+"""The PCI devices that jobs use, each with the port above it.
+
+/sys/bus/pci/devices (Documentation/ABI/testing/sysfs-bus-pci, Documentation/PCI/sysfs-pci.rst); class codes of
+include/linux/pci_ids.h.
+"""
 
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from nodetriage.checks.model import NVIDIA, Host, PciDevice
 
 FOLDER = "/sys/bus/pci/devices"
-# By base class and subclass (include/linux/pci_ids.h).
+# By base class and subclass.
 _KINDS = {0x0108: "nvme", 0x0200: "nic", 0x0207: "nic", 0x0300: "gpu", 0x0302: "gpu", 0x0680: "nvswitch"}
-_OF_NVIDIA = ("gpu", "nvswitch")  # of other makers these are the BMC's screen, and bridges
+_OF_NVIDIA = ("gpu", "nvswitch")  # from other makers these are the BMC's display, and bridges
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 @dataclass(frozen=True, slots=True)
 class PciPart:
-    """`port` is the address of the bridge above it, "" at a root complex or in a virtual machine.
+    """One function. `port` is the address of the bridge above it, "" at a root complex or in a virtual machine.
 
-    The folders lie under /sys/devices, where no link has to be followed for each file.
+    Both folders lie under /sys/devices, so that no read follows a link.
     """
 
     address: str
@@ -29,6 +34,15 @@ class PciPart:
 def pci_parts(host: Host) -> tuple[PciPart, ...]:
     """GPUs, NVSwitches, network adapters and NVMe disks, by address; without virtual functions."""
     return tuple(_part(d, kind) for d in host.pci_devices() if not d.is_virtual and (kind := _kind(d)))
+
+
+def address_of(host: Host, entry: PurePosixPath) -> str:
+    """The PCI address of the device to which an entry of /sys/class belongs; "" where it is on no PCI bus."""
+    try:
+        name = host.link(entry / "device").name.lower()
+    except OSError:
+        return ""
+    return name if ADDRESS.fullmatch(name) else ""
 
 
 def _part(device: PciDevice, kind: str) -> PciPart:

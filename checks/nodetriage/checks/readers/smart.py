@@ -1,4 +1,7 @@
-"""What a disk says of its own health: the JSON of smartctl(8) or, without it, of nvme-smart-log(1)."""
+"""Health data of disks: the JSON of smartctl(8) or, without it, of nvme-smart-log(1).
+
+The NVMe values are those of log page 02h (NVM Express base specification, SMART / health information).
+"""
 
 import json
 from dataclasses import dataclass
@@ -13,19 +16,19 @@ ASK_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Smart:
-    """NVMe SMART / health log page 02h. None: the disk, or its tool, does not say."""
+    """Health data of one disk. None where the disk or the tool has no such value."""
 
     passed: bool | None = None  # the disk's own summary
     critical_warning: int | None = None  # bits: 0 spare, 1 temperature, 2 reliability, 3 read-only, 4 backup
     spare_pct: int | None = None
     spare_threshold_pct: int | None = None
-    used_pct: int | None = None  # of its rated life; goes beyond 100
+    used_pct: int | None = None  # of its rated life; can pass 100
     media_errors: int | None = None
     pending_sectors: int | None = None  # ATA attribute 197
 
 
 def ask(host: Host, device: str) -> Smart:
-    """Raises Unavailable without a tool for this disk, TimeoutError, ValueError where the answer is none."""
+    """Asks a disk. Raises Unavailable without a tool for it, TimeoutError, ValueError without health data."""
     try:
         return smartctl(host.run((*_SMARTCTL, device), ASK_TIMEOUT_S).stdout)
     except Unavailable:
@@ -38,7 +41,7 @@ def ask(host: Host, device: str) -> Smart:
 
 
 def smartctl(text: str) -> Smart:
-    """Its exit status says little, its JSON all. Raises ValueError."""
+    """The answer of `smartctl --json`; its exit status adds nothing. Raises ValueError."""
     told = _object(text, "smartctl")
     log, status = _table(told, "nvme_smart_health_information_log"), _table(told, "smart_status")
     passed = status.get("passed") if isinstance(status.get("passed"), bool) else None
@@ -58,9 +61,9 @@ def smartctl(text: str) -> Smart:
 
 
 def nvme(text: str) -> Smart:
-    """Raises ValueError."""
+    """The answer of `nvme smart-log --output-format=json`. Raises ValueError."""
     log = _object(text, "nvme smart-log")
-    # Newer versions spell the bits out beside their value.
+    # Newer versions give the bits by name beside their value.
     warning = _whole(_table(log, "critical_warning"), "value")
     warning = _whole(log, "critical_warning") if warning is None else warning
     if warning is None:

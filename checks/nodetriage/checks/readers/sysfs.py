@@ -1,22 +1,25 @@
-"""Numbers in files of sysfs and procfs. What is no number is an error that names the file, never a default."""
+"""Counts and words in files of sysfs and procfs (Documentation/filesystems/sysfs.rst, proc(5)): one value in each file.
+
+A file that does not hold what it should is an error that names the file, never a default.
+"""
 
 import errno
 from pathlib import PurePosixPath
 
 from nodetriage.checks.model import Host
 
-# Answers that mean "not for you" or "not on this device": the rest of the device is still worth a look.
+# The file does not exist on this device, or this function of the device may not read it.
 REFUSED = (errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
-_DIGITS = 20  # of 64 bits
+_DIGITS = 20  # of the largest 64-bit number
 
 
 def count(host: Host, path: str | PurePosixPath) -> int:
-    """The count that the file holds. Raises OSError as the kernel gives it, ValueError where it is no count."""
+    """The whole number in the file, 0 or more. Raises OSError as the kernel gives it, ValueError for no count."""
     return to_count(host.text(path), path)
 
 
-def count_if_told(host: Host, path: str | PurePosixPath) -> int | None:
-    """None where there is no such file, or this function of the device may not ask. Raises what `count` raises."""
+def optional_count(host: Host, path: str | PurePosixPath) -> int | None:
+    """As `count`; None where the file does not exist or this function of the device may not read it."""
     try:
         return count(host, path)
     except OSError as error:
@@ -25,8 +28,8 @@ def count_if_told(host: Host, path: str | PurePosixPath) -> int | None:
         raise
 
 
-def count_if_answered(host: Host, path: str | PurePosixPath) -> int | None:
-    """As `count_if_told`, of a file whose driver logs a line each time it refuses: it is asked once."""
+def optional_count_once(host: Host, path: str | PurePosixPath) -> int | None:
+    """As `optional_count`, for a file whose driver logs a line each time it refuses: one refusal is remembered."""
     try:
         text = host.ask_once(path)
     except OSError as error:
@@ -36,8 +39,8 @@ def count_if_answered(host: Host, path: str | PurePosixPath) -> int | None:
     return to_count(text, path)
 
 
-def text_if_told(host: Host, path: str | PurePosixPath) -> str:
-    """The file's text; "" where there is none, or the driver refuses. Raises OSError for any other answer."""
+def optional_text(host: Host, path: str | PurePosixPath) -> str:
+    """The file's text; "" where it does not exist or the driver refuses. Raises OSError for any other error."""
     try:
         return host.text(path)
     except OSError as error:
@@ -47,14 +50,14 @@ def text_if_told(host: Host, path: str | PurePosixPath) -> str:
 
 
 def to_count(text: str, where: str | PurePosixPath) -> int:
-    """Raises ValueError that names `where`."""
+    """`text` as a count. Raises ValueError that names the file `where`."""
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
         raise ValueError(f"{where}: expected a count, got {text[:40]!r}")
     return int(text)
 
 
-def told(error: Exception, path: str | PurePosixPath) -> str:
-    """An error of a read as one line that names the file."""
+def error_line(error: Exception, path: str | PurePosixPath) -> str:
+    """The error of a read in one line that names the file."""
     if isinstance(error, OSError):
         return f"{error.filename or path}: {error.strerror or error}"
     return str(error)
