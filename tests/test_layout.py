@@ -119,6 +119,14 @@ THREADS = {
 }
 
 
+WALL_CLOCK = {  # it may step, so nothing of the agent is decided by it
+    "agent/nodetriage/agent/daemon.py": "the stamp of an event, which also has the boot clock",
+    "agent/nodetriage/agent/heartbeat.py": "the stamp of a heartbeat",
+    "agent/nodetriage/agent/slurm/hook_word.py": "when the controller's word came, for people",
+    "agent/nodetriage/agent/slurm/hooks.py": "Slurm gives a job's start in it",
+}
+
+
 def catches_all(node: ast.AST) -> bool:
     """Whether it is a broad `except` that does not raise again."""
     if not isinstance(node, ast.ExceptHandler):
@@ -131,6 +139,13 @@ def test_everything_is_caught_only_at_the_boundaries_that_are_listed() -> None:
     found = {name for name, text in product_code() if any(map(catches_all, ast.walk(ast.parse(text))))}
 
     assert found == set(BOUNDARIES)
+
+
+def test_the_agent_reads_the_wall_clock_only_where_it_is_listed() -> None:
+    reads = re.compile(r"\btime\.time(_ns)?\(|\bdatetime\.now\(|CLOCK_REALTIME")
+    found = {name for name, text in product_code() if name.startswith("agent/") and reads.search(text)}
+
+    assert found == set(WALL_CLOCK)
 
 
 def test_threads_are_used_only_where_they_are_listed() -> None:

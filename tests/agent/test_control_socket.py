@@ -67,8 +67,8 @@ def test_the_socket_is_for_its_owner_alone_and_gone_afterwards(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"not json\n", "not JSON"),
-        (b"\xff\xfe\n", "not JSON"),
+        (b"not json\n", "expected JSON"),
+        (b"\xff\xfe\n", "expected JSON"),
         (b"[1]\n", "expected an object"),
         (b"x" * (2 * REQUEST_LIMIT_BYTES) + b"\n", "at most 65536 bytes"),
     ],

@@ -89,7 +89,7 @@ def test_the_bytes_of_ports_are_told_when_they_were_read_anew(heartbeats: Heartb
     scheduler: Any = Looked()
     heartbeats.make(scheduler, whole=True, now_s=100.0)
     reading = b'[{"port":"mlx5_0/1","rx_bytes":4,"tx_bytes":8}]'
-    traffic.heard(Result("traffic", Outcome.OK, memory=reading), now_s=0.0)
+    traffic.take(Result("traffic", Outcome.OK, memory=reading), now_s=0.0)
 
     assert [(p.port, p.rx_bytes, p.tx_bytes) for p in heartbeats.make(scheduler, False, 105.0).ports] == [
         ("mlx5_0/1", 4, 8)

@@ -43,7 +43,7 @@ async def test_a_worker_reads_them_and_only_what_is_new_is_told(tmp_path: Path) 
     finally:
         await workers.close()
     assert traffic.ports(whole=False, now_s=0.0) == ((), 0.0)
-    traffic.heard(result, now_s=10.0)
+    traffic.take(result, now_s=10.0)
     reading = (PortBytes("mlx5_0/1", 4, 8),)
     assert traffic.ports(whole=False, now_s=10.5) == (reading, 0.5)
     assert traffic.ports(whole=False, now_s=11.0) == ((), 0.0)
@@ -55,6 +55,6 @@ def test_a_run_that_hung_tells_of_no_bytes(tmp_path: Path) -> None:
         return Result("traffic", Outcome.HUNG)
 
     traffic = Traffic(hangs)
-    traffic.heard(asyncio.run(hangs(TRAFFIC)), 5.0)
+    traffic.take(asyncio.run(hangs(TRAFFIC)), 5.0)
 
     assert traffic.ports(whole=True, now_s=6.0)[0] == ()

@@ -1,7 +1,7 @@
-"""The agent's local socket: one JSON line asks, one line answers. For root and the agent's own user alone.
+"""The agent's control socket: one JSON line asks, one line answers. Only root and the agent's own user may ask.
 
-The answer is JSON, but for the Slurm hooks, which get `EXIT TEXT` (packaging/slurm/nodetriage-hook.c). `ask` is the
-client for all else.
+The answer is JSON. Slurm hooks get `EXIT TEXT` instead (packaging/slurm/nodetriage-hook.c). `ask` is the client for
+all other requests.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 REQUEST_LIMIT_BYTES = 64 << 10
-CLIENT_LIMIT_S = 60.0  # for one request, so that a client that sends nothing is not kept for ever
+CLIENT_LIMIT_S = 60.0  # for one request: a client that sends nothing does not stay
 _PEER = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 
 Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | str]]
@@ -23,19 +23,19 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | str]]
 
 def ask(path: Path | str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     """One request to the agent. Raises OSError (no agent, not allowed), TimeoutError, ValueError (no JSON answer)."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(timeout_s)
-        line.connect(str(path))
-        line.sendall(json.dumps(request).encode() + b"\n")
-        with line.makefile("rb") as answers:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        connection.connect(str(path))
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as answers:
             answer = json.loads(answers.readline() or b"null")
     if not isinstance(answer, dict):
-        raise ValueError("the agent closed the connection without an answer")
+        raise ValueError("expected a JSON object; the agent closed the connection without one")
     return answer
 
 
 class ControlSocket:
-    """Serves until closed. The socket is made with mode 0600; the peer's uid is checked as well."""
+    """Serves until closed. The socket has mode 0600; the peer's uid is checked too."""
 
     def __init__(self, path: Path, answer: Answer) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class ControlSocket:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Raises OSError. The caller holds the state directory's lock, so an old socket is nobody's."""
+        """Raises OSError. The caller has the instance lock, so no living agent uses a socket that is left."""
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
@@ -70,7 +70,7 @@ class ControlSocket:
                     writer.write(text.encode() + b"\n")
                     await writer.drain()
         except (OSError, TimeoutError):
-            return  # the client's own doing
+            return  # the client went away or was too slow
         finally:
             writer.close()
 
@@ -79,21 +79,21 @@ class ControlSocket:
         try:
             line = await reader.readline()
         except ValueError:
-            return {"error": f"a request is one line of at most {REQUEST_LIMIT_BYTES} bytes"}
+            return {"error": f"expected one line of at most {REQUEST_LIMIT_BYTES} bytes"}
         if not line:
             return None
-        if uid not in (0, os.geteuid()):  # said only now: an answer to a client that still writes would be lost
-            return {"error": f"uid {uid} may not ask; root and the agent's own user may"}
+        if uid not in (0, os.geteuid()):  # after reading: a client that still writes would lose the answer
+            return {"error": f"uid {uid} may not ask; only root and the agent's own user (uid {os.geteuid()}) may"}
         try:
             request = json.loads(line)
         except ValueError as error:
-            return {"error": f"not JSON: {error}"}
+            return {"error": f"expected JSON: {error}"}
         if not isinstance(request, dict):
             return {"error": 'expected an object such as {"ask": "status"}'}
         return await self._answer(request)
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """SO_PEERCRED: as the kernel knows the client."""
+    """The client's uid as the kernel knows it (SO_PEERCRED)."""
     _pid, uid, _gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(uid)

@@ -1,4 +1,4 @@
-"""Bytes through the RDMA ports, for the heartbeat: a node whose job runs and whose ports are silent is a suspect."""
+"""Bytes through the RDMA ports, for the heartbeat: a running job with silent ports makes a node suspect."""
 
 import asyncio
 import time
@@ -12,13 +12,13 @@ from nodetriage.agent.machine.port_bytes import TRAFFIC, Policy, PortBytes
 from nodetriage.checks.model import Check
 
 EVERY_S = 60.0
-NO_PORTS_EVERY_S = 600.0  # a node without any is asked again: a driver may be loaded later
+NO_PORTS_EVERY_S = 600.0  # on a node without ports: a driver may be loaded later
 
 _readings = msgspec.json.Decoder(tuple[PortBytes, ...])
 
 
 class Traffic:
-    """The last reading, and when it was made. `ask` runs TRAFFIC in its worker."""
+    """The last reading and its time. `ask` runs TRAFFIC in its worker."""
 
     def __init__(
         self,
@@ -32,15 +32,15 @@ class Traffic:
         self._is_new = False
 
     async def run(self) -> None:
-        """Reads, from time to time, until cancelled."""
+        """Reads periodically until cancelled."""
         while True:
-            self.heard(await self._ask(TRAFFIC), time.monotonic())
+            self.take(await self._ask(TRAFFIC), time.monotonic())
             await asyncio.sleep(
                 self._timer.until_next_s(EVERY_S if self._ports else NO_PORTS_EVERY_S, time.monotonic())
             )
 
-    def heard(self, result: Result, now_s: float) -> None:
-        """A run that failed tells nothing: what a port is ill with, the checks of ports say."""
+    def take(self, result: Result, now_s: float) -> None:
+        """Takes a result. A failed run gives no reading; the checks of ports report why."""
         try:
             ports = _readings.decode(result.memory or b"null")
         except msgspec.MsgspecError:
@@ -48,7 +48,7 @@ class Traffic:
         self._ports, self._read_s, self._is_new = ports, now_s, True
 
     def ports(self, whole: bool, now_s: float) -> tuple[tuple[PortBytes, ...], float]:
-        """The last reading and its age, if it is new since the last call or the `whole` is wanted; else no ports."""
+        """The last reading and its age, if it is new since the last call or `whole` is true; else no ports."""
         if not (whole or self._is_new):
             return (), 0.0
         self._is_new = False

@@ -208,7 +208,7 @@ def test_a_worker_that_ends_makes_its_check_broken_and_is_replaced_with_back_off
     async def body(workers: WorkerPool, freed: list[str]) -> None:
         (trial / "word").write_text(word)
         first, second, third = [await workers.run(WORD) for _ in range(3)]
-        while "starts again in" not in third.why:  # a machine that stood still for as long as we were to wait
+        while "the next starts in" not in third.why:  # a machine that stood still for as long as we were to wait
             assert (third.outcome, says in third.why) == (Outcome.BROKEN, True)
             third = await workers.run(WORD)
         assert {r.outcome for r in (first, second, third)} == {Outcome.BROKEN}

@@ -1,4 +1,4 @@
-"""Just after boot drivers are still starting: a GPU that is not there yet is unknown then, not lost. Pure.
+"""Just after boot, while drivers start, a missing GPU is unknown and not lost. Pure.
 
 An eight-GPU node can take half a minute and more to bring up its driver, persistence mode and fabric manager.
 """
@@ -8,7 +8,7 @@ import dataclasses
 from nodetriage.agent.core.result import Result
 from nodetriage.checks.model import Outcome
 
-# What a node shows while its GPUs are being started, and also when they are broken.
+# The faults of GPUs that are still starting; a broken GPU shows them too.
 STARTING = frozenset(
     {
         "gpu_missing",
@@ -22,10 +22,10 @@ STARTING = frozenset(
 
 
 def spared(result: Result, uptime_s: float, grace_s: float) -> Result:
-    """`broken` (not known) in place of findings that a start explains; what else the run found, the next one says."""
+    """A `broken` result where drivers that still start may explain a finding. The next run shows the rest."""
     early = [f for f in result.findings if f.fault in STARTING]
     if uptime_s >= grace_s or not early:
         return result
-    seen = ", ".join(f"{f.fault} {f.component}" for f in early[:4])
-    why = f"{uptime_s:.0f} s after boot, drivers may still be starting (boot_grace_s = {grace_s:g}): {seen}"
+    shown = ", ".join(f"{f.fault} {f.component}" for f in early[:4])
+    why = f"{uptime_s:.0f} s after boot, drivers may still be starting (boot_grace_s = {grace_s:g}): {shown}"
     return dataclasses.replace(result, outcome=Outcome.BROKEN, findings=(), cleared=(), why=why)

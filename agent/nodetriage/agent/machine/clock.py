@@ -1,4 +1,4 @@
-"""The kernel's own view of its clock: adjtimex(2), asked and never set."""
+"""The kernel's own view of its clock, from adjtimex(2). Reads it and never sets it."""
 
 import ctypes
 import os
@@ -24,12 +24,12 @@ class _Timex(ctypes.Structure):
 
 
 def state() -> ClockState:
-    """Raises OSError as the kernel gives it, Unavailable where the C library has no such call."""
+    """Raises OSError from the kernel, Unavailable where the C library has no such call."""
     try:
         ask = ctypes.CDLL(None, use_errno=True).adjtimex
     except AttributeError:
         raise Unavailable("the C library has no adjtimex") from None
-    timex = _Timex()  # modes 0: nothing is set
+    timex = _Timex()  # modes 0: sets nothing
     if ask(ctypes.byref(timex)) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "adjtimex")

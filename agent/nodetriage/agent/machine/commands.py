@@ -1,8 +1,8 @@
-"""The only user of child programs: bounded in time and output, and never waiting for one that cannot die.
+"""The only user of child programs: bounds their time and output, and never waits for one that cannot die.
 
-`subprocess.run(timeout=)` waits without limit after its kill; a child in uninterruptible sleep then takes its parent
-with it. Here such a child is abandoned after KILL_WAIT_S and counted. A worker's child that outlives it falls to the
-fork server, which kills it.
+`subprocess.run(timeout=)` waits without limit after its kill, so a child in uninterruptible sleep hangs its parent.
+This module abandons such a child after KILL_WAIT_S and counts it. The children of a dead worker fall to the fork
+server, which kills them.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ def run(
 ) -> Program:
     """Runs the program in a session of its own, with a fixed environment (LC_ALL=C).
 
-    Raises Unavailable where it is not installed, PermissionError where it may not be started, TimeoutError past
-    `timeout_s`, and OverflowError past OUTPUT_LIMIT_BYTES; in both last cases its process group is killed.
+    Raises Unavailable where it is not installed, PermissionError where it may not be started, TimeoutError after
+    `timeout_s`, OverflowError beyond OUTPUT_LIMIT_BYTES. The last two kill its process group.
     """
     deadline = clock() + timeout_s
     child = _start(argv, bool(stdin))
@@ -55,7 +55,7 @@ def run(
 
 
 def _start(argv: tuple[str, ...], has_stdin: bool) -> "subprocess.Popen[bytes]":
-    if not _is_installed(argv[0]):  # a fork to find that out costs a hundred times as much
+    if not _is_installed(argv[0]):  # a fork that finds this out costs a hundred times as much
         raise Unavailable(f"{argv[0]}: not installed")
     try:
         return subprocess.Popen(
@@ -66,7 +66,7 @@ def _start(argv: tuple[str, ...], has_stdin: bool) -> "subprocess.Popen[bytes]":
             env=ENVIRONMENT,
             cwd="/",
             start_new_session=True,
-            # No preexec_fn: with one, each start copies this process's page tables, three times the cost of it all.
+            # No preexec_fn: with one, each start copies this process's page tables and costs three times as much.
         )
     except FileNotFoundError:
         raise Unavailable(f"{argv[0]}: not installed") from None
@@ -79,7 +79,7 @@ def _is_installed(program: str) -> bool:
 def _converse(
     child: "subprocess.Popen[bytes]", stdin: bytes, deadline: float, clock: Callable[[], float]
 ) -> tuple[bytes, bytes]:
-    """What the child says on stdout and stderr until it closes both. Raises TimeoutExpired, OverflowError."""
+    """The child's stdout and stderr until it closes both. Raises TimeoutExpired, OverflowError."""
     assert child.stdout is not None
     assert child.stderr is not None
     said = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
@@ -112,7 +112,7 @@ def _listen(ready: selectors.BaseSelector, fd: int, said: bytearray) -> None:
 
 
 def _tell(ready: selectors.BaseSelector, child: "subprocess.Popen[bytes]", stdin: bytes) -> bytes:
-    """Writes what the pipe takes; gives what is left. A child that does not listen is no error."""
+    """Writes what the pipe takes and returns the rest. A child that does not read its input is no error."""
     assert child.stdin is not None
     try:
         stdin = stdin[os.write(child.stdin.fileno(), stdin) :]
@@ -125,7 +125,7 @@ def _tell(ready: selectors.BaseSelector, child: "subprocess.Popen[bytes]", stdin
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """Kills all that the child started; the child is not reaped yet, so its group's number is still its own."""
+    """Kills the child's process group. The child is not reaped yet, so the group's number is still its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     try:
@@ -135,6 +135,6 @@ def _kill(child: "subprocess.Popen[bytes]") -> None:
 
 
 def abandoned() -> int:
-    """How many children still sit in a sleep that no signal ends. Those that have died since are reaped."""
+    """How many children still sleep in the kernel, where no signal ends them. Reaps those that have died since."""
     _abandoned[:] = [child for child in _abandoned if child.poll() is None]
     return len(_abandoned)

@@ -1,6 +1,6 @@
-"""What is asked of each GPU beside its names and rows: a table of facts and NVML calls. A new fact is one line.
+"""What the agent asks NVML about each GPU, beyond names and rows: a table of facts and calls. A new fact is one line.
 
-Source: the NVML API reference. The facts' names are the keys of model.Gpu.facts.
+Source: the NVML API reference. The names of facts are the keys of model.Gpu.facts.
 """
 
 import struct
@@ -18,13 +18,13 @@ def _first(answer: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A fact about a GPU and the NVML call that answers it. Questions with one call in common cost one call."""
+    """A fact about a GPU and the NVML call that gives it. Questions with the same call cost one call."""
 
     fact: str
     call: str
     arguments: tuple[int, ...] = ()
     pick: Callable[[Any], Scalar] = int
-    fills: str = ""  # the structure that the call fills in, by pynvml's name; `pick` then gets that
+    fills: str = ""  # pynvml's name of the structure that the call fills; `pick` then gets it
     refusals: tuple[int, ...] = ()  # NVML errors that answer the question; `pick` then gets the error, or 0
 
 
@@ -38,7 +38,7 @@ _CORRUPTED_INFOROM = 14
 _FABRIC = ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t")
 _SRAM = ("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
 
-# Of the whole looks alone: the frequent ones are for what ends jobs.
+# Only for inventories with `whole`: the frequent ones ask only about what ends jobs.
 QUESTIONS = (
     Question("ecc_uncorrected_volatile", "nvmlDeviceGetTotalEccErrors", (_UNCORRECTED, _VOLATILE)),
     Question("temperature_c", "nvmlDeviceGetTemperature", (0,)),
@@ -73,7 +73,7 @@ QUESTIONS = (
     Question("fabric_health", _FABRIC[0], pick=attrgetter("healthMask"), fills=_FABRIC[1]),
 )
 
-# What NVML serves as a field (nvmlDeviceGetFieldValues), by the numbers of nvml.h: all of them in one call.
+# Facts that NVML gives as fields (nvmlDeviceGetFieldValues), with the numbers from nvml.h: all in one call.
 FIELDS = (("recovery_action", 230), ("memory_temperature_c", 82))
 WHOLE_FIELDS = (
     *FIELDS,
@@ -81,13 +81,13 @@ WHOLE_FIELDS = (
     ("retired_pages_double_bit", 30),
     ("retired_pages_pending", 31),
     ("nvlink_count", 91),
-    ("nvlink_crc_flits", 38),  # these four are of all links together; the driver keeps them up to Ampere
+    ("nvlink_crc_flits", 38),  # these four count all links together; drivers have them up to Ampere
     ("nvlink_crc_data", 45),
     ("nvlink_replays", 52),
     ("nvlink_recoveries", 59),
 )
 
-# The same for one link: the data link layer's up to NVLink 4, then NVLink 5.
+# Counters of one link: of the data link layer up to NVLink 4, then of NVLink 5.
 LINK_COUNTERS = (
     ("replays", 161),
     ("recoveries", 162),
@@ -101,8 +101,8 @@ LINK_COUNTERS = (
 )
 
 
-# nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, error, value. pynvml's own structures take ten
-# times as long to read, and a whole look has hundreds.
+# nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, error, value. Reading pynvml's own
+# structures takes ten times as long, and a whole inventory has hundreds.
 FIELD_VALUE = struct.Struct("<IIqqII8s")
 _TYPES = {0: "<d", 1: "<I", 2: "<Q", 3: "<Q", 4: "<q", 5: "<i", 6: "<H"}  # nvmlValueType_t
 
@@ -115,7 +115,7 @@ def number(kind: int, raw: bytes) -> int | float:
 
 
 def address(bus_id: str | bytes) -> str:
-    """NVML's 00000000:1A:00.0 as the kernel writes it: 0000:1a:00.0."""
+    """NVML's 00000000:1A:00.0 in the kernel's form: 0000:1a:00.0."""
     text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
     domain, _, rest = text.lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"

@@ -1,7 +1,7 @@
-"""How a worker reads the bytes that went through each RDMA port.
+"""The bytes through each RDMA port, read by a worker.
 
-Sources: port_rcv_data and port_xmit_data of Documentation/ABI/stable/sysfs-class-infiniband, which count in units of
-four bytes. A port's counters are asked of its firmware, and that may hang: so no other process reads them.
+Sources: port_rcv_data and port_xmit_data of Documentation/ABI/stable/sysfs-class-infiniband, in units of four bytes.
+The driver asks the port's firmware, which may hang, so no other process reads them.
 """
 
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ class PortBytes:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Nothing to set."""
+    """No settings."""
 
 
 def read(host: Host) -> tuple[PortBytes, ...]:
-    """Ports that tell both counters, by name; virtual functions, whose counters are the whole port's, are left out."""
+    """The ports that have both counters, by name. Leaves out virtual functions: their counters are the whole port's."""
     ports = []
     for place in places(host):
         received = optional_count(host, f"{place.folder}/counters/port_rcv_data")
@@ -40,11 +40,11 @@ def read(host: Host) -> tuple[PortBytes, ...]:
 
 
 def judge(now: tuple[PortBytes, ...], before: tuple[PortBytes, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """Nothing: what silence means is the controller's to say, which knows of the jobs."""
+    """Never finds anything: only the controller, which knows the jobs, can judge silence."""
     yield from ()
 
 
-# In the shape of a check, so that a worker runs it like one; it is in no catalogue and has no verdict.
+# A Check, so that a worker can run it; no catalogue has it, and no verdict.
 TRAFFIC: Check[tuple[PortBytes, ...], Policy] = Check(
     name="traffic", read=read, judge=judge, policy=Policy(), faults=(), worker="fabric", timeout_s=5.0
 )

@@ -1,7 +1,7 @@
-"""Takes names of machines, people's hardware and addresses out of a text, and leaves its shape.
+"""Replaces the names of machines, serial numbers and addresses in a text, and keeps its shape.
 
-The same name gives the same pseudonym wherever it stands, so what belongs together still does. The key keeps others
-from finding a name by trying them all.
+The same name gives the same pseudonym everywhere, so relations stay visible. The key keeps others
+from finding a name by trying all names.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class Redactor:
         self._names = re.compile(r"(?<![\w-])(?:" + "|".join(map(re.escape, whole)) + r")(?![\w-])") if whole else None
 
     def text(self, text: str, path: str = "") -> str:
-        """`path` tells what the text is: a file that holds a serial number holds nothing else."""
+        """`path` says what the text is: a file for a serial number contains nothing else."""
         if _SECRET_FILE.search(path.rpartition("/")[2]):
             return self._shaped(text)
         text = _SERIAL.sub(lambda found: found[1] + self._shaped(found[2]), text)
@@ -51,7 +51,7 @@ class Redactor:
         return ".".join(["10", *(str(int(digest[i : i + 2], 16)) for i in (0, 2, 4))])
 
     def _shaped(self, value: str, hexadecimal: bool = False) -> str:
-        """Digits for digits, letters for letters, everything else as it was; nothing but zeros stays."""
+        """Digits become digits, letters letters, and the rest stays. A value of zeros only stays too."""
         if not value.strip("0:-. \n"):
             return value
         digest = self._digest(value) * (len(value) // 64 + 1)

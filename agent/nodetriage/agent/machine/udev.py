@@ -1,6 +1,6 @@
-"""The only importer of pyudev: devices that come, go or change, as the kernel announces them.
+"""The only importer of pyudev: the kernel's events about devices that come, go or change.
 
-Source: libudev's udev_monitor, netlink group "kernel": it works where no udevd runs.
+Source: libudev's udev_monitor, netlink group "kernel", which works without udevd.
 """
 
 from collections.abc import Collection
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import pyudev
 
-RECEIVE_BUFFER_BYTES = 4 << 20  # a storm of events (an NVSwitch that resets) must not overflow it
+RECEIVE_BUFFER_BYTES = 4 << 20  # room for a storm of events, as when an NVSwitch resets
 BATCH = 256
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """One uevent. `name` is what the subsystem calls the device: a PCI address, mlx5_0, nvme0n1."""
+    """One uevent. `name` is the device's name in its subsystem: a PCI address, mlx5_0, nvme0n1."""
 
     action: str  # add, remove, change, bind, unbind, move, online, offline
     subsystem: str
@@ -23,10 +23,10 @@ class DeviceEvent:
 
 
 class DeviceEvents:
-    """Give `fd` to a poller and call `read()` when it is ready."""
+    """Poll `fd` and call `read()` when it is ready."""
 
     def __init__(self, subsystems: Collection[str]) -> None:
-        """Follows these subsystems only: the kernel filters. Raises OSError where there is no netlink."""
+        """Follows these subsystems only; the kernel filters. Raises OSError where there is no netlink."""
         self._monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
         for subsystem in subsystems:
             self._monitor.filter_by(subsystem)
@@ -38,7 +38,7 @@ class DeviceEvents:
         return int(self._monitor.fileno())
 
     def read(self) -> list[DeviceEvent]:
-        """What has come, oldest first, at most BATCH; never blocks."""
+        """New events, oldest first, at most BATCH. Never blocks."""
         found: list[DeviceEvent] = []
         while len(found) < BATCH:
             device = self._monitor.poll(timeout=0)

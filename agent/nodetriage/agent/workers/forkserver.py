@@ -1,15 +1,15 @@
-"""The process that workers are forked from: small, single-threaded, with all that a worker needs already imported.
+"""The process that forks workers: small, single-threaded, with everything imported that a worker needs.
 
-Two reasons. Memory: a worker shares every page with it that it does not write. And a start without exec: a frozen
-root file system cannot stop a worker from being replaced. Started by process.py as
+Two reasons. Memory: a worker shares each page that it does not write. No exec: a worker can be replaced while the root
+file system is frozen. process.py starts it as
 `python -m nodetriage.agent.workers.forkserver AGENT_PID MODULE:ATTRIBUTE`, with its end of a SOCK_SEQPACKET pair as
 fd 0.
 
-    agent -> "CLASS", fds: channel, doing page        a worker is wanted
+    agent -> "CLASS", fds: channel, doing page        start a worker
     here  -> "started PID", fd: pidfd                 the answer
     here  -> "ended PID STATUS"                       as waitpid(2) gives it
 
-A program that a worker had started falls to this process when the worker dies, and is killed.
+When a worker dies, the programs that it started fall to this process, which kills them.
 """
 
 import contextlib
@@ -35,10 +35,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main(argv: list[str]) -> int:
     os.umask(0o077)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whatever the agent was started with is not ours
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # descriptors that the agent inherited are not ours
     die_with(int(argv[1]))
     checks = worker.catalogue(argv[2])
-    importlib.import_module("nodetriage.agent.machine.nvml")  # 3 MB that the worker of the GPUs would have for itself
+    importlib.import_module("nodetriage.agent.machine.nvml")  # 3 MB that only the GPU worker would have
     agent = socket.socket(fileno=0)
     _libc.prctl(PR_SET_NAME, b"nodetriage-fork", 0, 0, 0)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     def reap(_signal: int, _frame: object) -> None:
         ended = _ended()
         workers.difference_update(pid for pid, _ in ended)
-        for orphan in _children() - workers:  # before the agent hears: it may end this process next
+        for orphan in _children() - workers:  # before the message: the agent may end this process then
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(orphan, signal.SIGKILL)
         for pid, status in ended:
@@ -59,19 +59,19 @@ def main(argv: list[str]) -> int:
     while True:
         message, fds, _flags, _address = socket.recv_fds(agent, 256, 2)
         if not message:
-            return 0  # the agent is gone; PR_SET_PDEATHSIG takes the workers
+            return 0  # the agent has ended; PR_SET_PDEATHSIG ends the workers
         _fork(agent, message.decode(), fds, checks, workers)
 
 
 def die_with(parent: int) -> None:
-    """SIGKILL for this process when its parent ends, also if that has happened already."""
+    """Makes the kernel send SIGKILL to this process when its parent ends, or ends it now if the parent has ended."""
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
 
 
 def _children() -> set[int]:
-    """proc_tid_children(5); none where the kernel is built without it: an orphan then ends by itself."""
+    """From proc_tid_children(5); empty where the kernel is built without it: an orphan then ends by itself."""
     try:
         return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def _fork(
     agent: socket.socket, device_class: str, fds: list[int], checks: tuple[Check[Any, Any], ...], workers: set[int]
 ) -> None:
     here = os.getpid()
-    # No SIGCHLD before the pidfd is open: a reaped process has none.
+    # Block SIGCHLD until the pidfd is open: a reaped process has no pidfd.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     pid = os.fork()
     if pid == 0:
@@ -120,15 +120,15 @@ def _become_worker(
         _libc.prctl(PR_SET_NAME, f"nodetriage-{device_class}"[:15].encode(), 0, 0, 0)
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         agent.detach()
-        os.dup2(null, 0)  # this was the fork server's own line to the agent
-        os.dup2(2, 1)  # a library that prints must not print into the protocol
+        os.dup2(null, 0)  # fd 0 was the fork server's channel to the agent
+        os.dup2(2, 1)  # a library that prints must not write into the protocol
         gc.enable()
         mine = tuple(check for check in checks if check.worker == device_class)
         doing = worker.Doing(fds[1])
         os.close(fds[1])
         worker.serve(socket.socket(fileno=fds[0]), mine, doing)
         status = 0
-    except BaseException:  # noqa: BLE001 the last line of a forked process: nothing may run on as the fork server
+    except BaseException:  # noqa: BLE001 a forked process must not go on as a second fork server
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(status)

@@ -1,7 +1,7 @@
-"""One device class's worker as the agent uses it: runs in, results out, one worker at a time.
+"""The worker of one device class as the agent uses it: takes runs, gives results, has one worker at a time.
 
-Runs that are asked for in one turn of the loop are given together. A worker that hangs or dies takes the blame for the
-run that it was at; what else it had been given is given to the next one.
+Runs that are asked for in one turn of the loop go to the worker together. Where a worker hangs or dies, only the run
+under way fails; the others go to the next worker.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from nodetriage.agent.workers.process import ForkServer, StartFailed, WorkerProc
 from nodetriage.agent.workers.worker import Reply, Request, Setup
 from nodetriage.checks.model import Check, KernelRecord, Outcome
 
-KILL_LIMIT_S = 0.5  # a process that has not died by then is in the kernel's hands
-TELL_LIMIT_S = 5.0  # for the fork server to tell how a process ended that has ended
-BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # before the next start, by failures in a row
+KILL_LIMIT_S = 0.5  # a process that still lives then sleeps in the kernel
+STATUS_LIMIT_S = 5.0  # for the fork server to report how a process ended
+BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # before the next start, by consecutive failures
 
 Records = tuple[KernelRecord, ...] | None  # None: the worker reads the log itself
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A worker that SIGKILL did not end: it sleeps uninterruptibly in the kernel."""
+    """A worker that SIGKILL did not end, because it sleeps uninterruptibly in the kernel."""
 
     device_class: str
     pid: int
@@ -40,7 +40,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One that somebody waits for."""
+    """One run that a caller waits for."""
 
     id: int
     check: Check[Any, Any]
@@ -58,17 +58,19 @@ class _Run:
 
 
 class WorkerHandle:
+    """Belongs to the event loop. `on_free` gets the class's name when an abandoned worker has ended."""
+
     def __init__(self, name: str, server: ForkServer, setup: Setup, on_free: Callable[[str], None]) -> None:
         self.name = name
         self.child: WorkerProcess | None = None
         self.abandoned: Abandoned | None = None
         self.abandoned_programs = 0  # that the living worker started and no signal ends
         self.setup = setup
-        self._told: Setup | None = None  # what the living worker was told
+        self._sent_setup: Setup | None = None  # what the living worker has
         self._server = server
         self._on_free = on_free
         self._ids = itertools.count(1)
-        self._asked: deque[_Run] = deque()  # not given to the worker yet
+        self._asked: deque[_Run] = deque()  # not sent to the worker yet
         self._given: deque[_Run] = deque()
         self._work: asyncio.Task[None] | None = None
         self._failures = 0
@@ -90,13 +92,13 @@ class WorkerHandle:
                 self._given, self._asked = self._asked, deque()
                 while self._given:
                     await self._give()
-        except Exception as error:  # noqa: BLE001 a defect of ours: those who wait must hear of it, not wait for ever
+        except Exception as error:  # noqa: BLE001 after a defect of ours nobody may wait for ever
             for run in (*self._given, *self._asked):
                 run.fail(error)
             self._given, self._asked = deque(), deque()
 
     async def _give(self) -> None:
-        """Gives the worker all that is to be run; at least one run has ended when it returns."""
+        """Sends all waiting runs to the worker; returns after at least one has ended."""
         if why_not := self._why_not():
             while self._given:
                 run = self._given.popleft()
@@ -105,9 +107,9 @@ class WorkerHandle:
         try:
             child = await self._living()
             given_s = time.monotonic()
-            child.writer.write(b"".join(self._lines()))  # at once: each write would be a call, and wake the worker
+            child.writer.write(b"".join(self._lines()))  # in one write: each one is a system call and wakes the worker
             while self._given:
-                await self._hear(child, given_s)
+                await self._receive(child, given_s)
                 given_s = time.monotonic()
         except TimeoutError:
             await self._hung()
@@ -119,34 +121,34 @@ class WorkerHandle:
             await self._crashed(error)
 
     def _why_not(self) -> Callable[[Check[Any, Any]], Result] | None:
-        """What becomes of runs while there can be no worker."""
+        """The result of runs while there can be no worker; None while there can be one."""
         if self.abandoned:
             return self._waits_behind
         if (wait_s := self._not_before_s - time.monotonic()) <= 0:
             return None
-        why = f"the {self.name} worker failed {self._failures} times in a row; it starts again in {wait_s:.0f} s"
+        why = f"the {self.name} worker failed {self._failures} times in a row; the next starts in {wait_s:.0f} s"
         return lambda check: Result(check.name, Outcome.BROKEN, why=why, ran=False)
 
     async def _living(self) -> WorkerProcess:
         if self.child is None:
             self.child = await self._server.start(self.name)
-            self._told = None
+            self._sent_setup = None
             self.abandoned_programs = 0
         return self.child
 
     def _lines(self) -> Iterator[bytes]:
-        """What the worker has to be told, and the runs that it is given."""
-        if self._told is not self.setup:
-            self._told = self.setup
+        """The messages for the worker: the setup, where it has changed, and the runs."""
+        if self._sent_setup is not self.setup:
+            self._sent_setup = self.setup
             yield msgspec.json.encode(self.setup) + b"\n"
         for run in self._given:
             request = Request(run.id, run.check.name, run.records, msgspec.Raw(run.memory or b"null"))
             yield msgspec.json.encode(request) + b"\n"
 
-    async def _hear(self, child: WorkerProcess, since_s: float) -> None:
-        """The next answer. Raises TimeoutError once the run that is under way has taken longer than it may."""
+    async def _receive(self, child: WorkerProcess, since_s: float) -> None:
+        """Receives the next answer. Raises TimeoutError once the run under way has exceeded its time."""
         loop = asyncio.get_running_loop()
-        # Answers to the first may wait in the worker while it hangs in a later one, which has a limit of its own.
+        # The worker may keep the first answers while it hangs in a later run, which has a limit of its own.
         look_s = min(run.check.timeout_s for run in self._given)
         limit_s = since_s + look_s
         while True:
@@ -161,7 +163,7 @@ class WorkerHandle:
                     raise
                 limit_s = min(ends_s, time.monotonic() + look_s)
         if not line.endswith(b"\n"):
-            raise EOFError("no answer")
+            raise EOFError("the worker closed its end")
         reply = self._replies.decode(line)
         if reply.id != self._given[0].id:
             raise ValueError(f"answer {reply.id} to request {self._given[0].id}")
@@ -171,13 +173,13 @@ class WorkerHandle:
         run.end(_result(run.check.name, reply))
 
     def _under_way(self, child: WorkerProcess) -> tuple[_Run, float]:
-        """What the worker runs by its own word, and since when; else the first that it was given, for ever."""
+        """The run that the worker says it is at, and its start; else the first run, with start 0."""
         running, began_s = child.doing.running()
         found = next((run for run in self._given if run.id == running), None)
         return (found, began_s) if found else (self._given[0], 0.0)
 
     async def _hung(self) -> None:
-        """Evidence first, then the kill; a worker that stays is abandoned and watched, never waited for."""
+        """Collects evidence, then kills the worker. A worker that stays is abandoned and watched, never waited for."""
         child = self.child
         assert child is not None
         run, began_s = self._under_way(child)
@@ -195,7 +197,7 @@ class WorkerHandle:
         run.end(Result(run.check.name, Outcome.HUNG, (found,), why=why, took_ms=round(waited_s * 1000, 3)))
 
     def _end_worker(self, child: WorkerProcess, run: _Run) -> None:
-        """The blame is the run's alone: those before it, whose answers are lost, and those after it are given again."""
+        """Only this run fails. Runs before it, whose answers are lost, and runs after it are sent again."""
         self._given.remove(run)
         self.child = None
         child.kill()
@@ -207,7 +209,7 @@ class WorkerHandle:
         finally:
             child.forget()
         self.abandoned = None
-        self._not_before_s = 0.0  # the call has returned: look at once
+        self._not_before_s = 0.0  # the call has returned: the device may work again
         self._on_free(self.name)
 
     async def _crashed(self, error: Exception) -> None:
@@ -217,16 +219,16 @@ class WorkerHandle:
         run, _ = self._under_way(child)
         self._end_worker(child, run)
         if await within(child.ended.wait(), KILL_LIMIT_S):
-            await within(child.told.wait(), TELL_LIMIT_S)
+            await within(child.status_known.wait(), STATUS_LIMIT_S)
         child.forget()
-        how = child.how_it_ended() if isinstance(error, (EOFError, OSError)) else f"answered nonsense ({error})"
+        how = child.how_it_ended() if isinstance(error, (EOFError, OSError)) else f"sent a wrong answer ({error})"
         why = f"the {self.name} worker {how} while at: {doing}"
         run.end(Result(run.check.name, Outcome.BROKEN, why=why))
 
     def _waits_behind(self, check: Check[Any, Any]) -> Result:
         assert self.abandoned is not None
         behind = self.abandoned
-        why = f"not looked: the {self.name} worker (pid {behind.pid}) hangs in {behind.check} at: {behind.doing}"
+        why = f"not run: the {self.name} worker (pid {behind.pid}) hangs in {behind.check} at: {behind.doing}"
         return Result(check.name, Outcome.HUNG, why=why, ran=False)
 
     def _back_off(self) -> None:
@@ -235,7 +237,7 @@ class WorkerHandle:
         self._not_before_s = time.monotonic() + wait_s
 
     async def stop(self) -> None:
-        """Lets go of those who still wait, and leaves an abandoned worker to the kernel."""
+        """Cancels the runs that wait, and leaves an abandoned worker to the kernel."""
         tasks = [task for task in (self._work, self._watch) if task]
         for task in tasks:
             task.cancel()
@@ -258,6 +260,7 @@ def _result(check: str, reply: Reply) -> Result:
 
 
 async def within(waiting: Any, limit_s: float) -> bool:
+    """Whether it ended within the time."""
     try:
         await asyncio.wait_for(waiting, limit_s)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""What the kernel says of a process that does not answer. Reads only files of /proc that cannot themselves hang."""
+"""What the kernel says about a process that does not answer. Reads only files of /proc that cannot hang."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) -> dict[str, Scalar]:
-    """proc(5): state, wchan, stack (root only). /proc/PID/cmdline would block on a process in D state: not read."""
+    """State, wchan and stack (root only) from proc(5). Not /proc/PID/cmdline: it blocks for a D-state process."""
     seen: dict[str, Scalar] = {"doing": doing, "waited_s": round(waited_s, 3), "pid": pid}
     stat, wchan, stack = (_text(proc / str(pid) / name) for name in ("stat", "wchan", "stack"))
     if source := _mount_source(_target(seen), proc):
@@ -27,7 +27,7 @@ def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) 
 
 
 def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
-    """The hang as a finding. Its part is the path or the PCI device that was being asked, else the check."""
+    """The hang as a finding. Its component is the path or PCI device of the call that hangs, else the check."""
     target = _target(seen)
     fault = faults().get(check.hung_fault)
     return Finding(

@@ -1,4 +1,4 @@
-"""Keeps one worker a device class: deadlines, hangs, back-off. The event loop never blocks here."""
+"""Keeps one worker for each device class, with deadlines and back-off. The event loop never blocks here."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from nodetriage.checks.model import Check
 
 
 def setup_from(settings: AgentSettings) -> Setup:
-    """What the workers must know of the settings."""
+    """The settings that workers need."""
     policies = {name: dict(one.overrides) for name, one in settings.checks.items()}
     return Setup(
         str(settings.agent.root), policies, programs=settings.programs.by_name(), commands=settings.hooks.command
@@ -23,7 +23,7 @@ def setup_from(settings: AgentSettings) -> Setup:
 
 
 class WorkerPool:
-    """`on_free` is called with a device class when its abandoned worker has died at last."""
+    """Calls `on_free` with a device class when its abandoned worker has ended."""
 
     def __init__(self, setup: Setup, catalogue: str, on_free: Callable[[str], None]) -> None:
         self._server = ForkServer(catalogue)
@@ -32,21 +32,21 @@ class WorkerPool:
         self._classes: dict[str, WorkerHandle] = {}
 
     async def run(self, check: Check[Any, Any], records: Records = (), memory: bytes | None = None) -> Result:
-        """One run of the check in its class's worker. `memory` and the result's are JSON. Never raises, never late.
+        """Runs the check once in the worker of its class. Both memories are JSON. Never raises, and is never late.
 
-        What is asked of one class in one turn of the loop goes there together. A caller that is cancelled leaves the
-        run to end by itself.
+        Runs for one class that are asked for in one turn of the loop go there together. If the caller is cancelled, the
+        run still ends by itself.
         """
         return await asyncio.shield(self._class(check.worker).ask(check, records, memory))
 
     def configure(self, setup: Setup) -> None:
-        """New settings, from the next run on. What is in quarantine stays there."""
+        """Uses new settings from the next run on. The quarantine stays as it is."""
         self._setup = msgspec.structs.replace(setup, quarantined=self._setup.quarantined)
         for device_class in self._classes.values():
             device_class.setup = self._setup
 
     def quarantine(self, addresses: tuple[str, ...]) -> None:
-        """No worker asks these GPUs anything, from the next run on."""
+        """From the next run on no worker asks NVML about these GPUs."""
         if addresses != self._setup.quarantined:
             self._setup = msgspec.structs.replace(self._setup, quarantined=addresses)
             self.configure(self._setup)
@@ -62,12 +62,12 @@ class WorkerPool:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids by device class, the fork server's under "forkserver"."""
+        """Process ids by device class; the fork server's as "forkserver"."""
         living = {name: c.child.pid for name, c in self._classes.items() if c.child}
         return {"forkserver": self._server.pid, **living}
 
     async def close(self) -> None:
-        """Kills all; waits no longer than KILL_LIMIT_S for any."""
+        """Kills all workers, and waits KILL_LIMIT_S for them at most."""
         await asyncio.gather(*(c.stop() for c in self._classes.values()))
         children = [c.child for c in self._classes.values() if c.child]
         for child in children:

@@ -1,4 +1,4 @@
-"""Worker processes as the agent holds them: start, talk, kill, learn of their end. Nothing here waits for a child."""
+"""Worker processes as the agent sees them: start, talk, kill, notice their end. Nothing here waits for a child."""
 
 import asyncio
 import contextlib
@@ -20,8 +20,8 @@ class StartFailed(Exception):
 
 
 class WorkerProcess:
-    """One worker process. `ended` is set by the kernel's word (pidfd), never by waiting; `told` once the fork server
-    has said how it ended, or never will."""
+    """One worker process. Its pidfd sets `ended`; `status_known` is set once the fork server has reported how
+    it ended, or has ended itself."""
 
     def __init__(
         self, pid: int, pidfd: int, doing: worker.Doing, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -31,7 +31,7 @@ class WorkerProcess:
         self.reader = reader
         self.writer = writer
         self.ended = asyncio.Event()
-        self.told = asyncio.Event()
+        self.status_known = asyncio.Event()
         self.status: int | None = None  # as waitpid(2) gives it
         self._pidfd = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._end)
@@ -42,7 +42,7 @@ class WorkerProcess:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def forget(self) -> None:
-        """Closes what the agent holds of it; a process in uninterruptible sleep is left to the kernel."""
+        """Closes the agent's descriptors. A process in uninterruptible sleep is left to the kernel."""
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -117,7 +117,7 @@ class ForkServer:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, os.WNOHANG)
         for child in self._children.values():
-            child.told.set()
+            child.status_known.set()
         self._children.clear()
         while self._waiting:
             waiting = self._waiting.popleft()
@@ -162,4 +162,4 @@ class ForkServer:
                 waiting.set_result((int(words[1]), fds[0]))
         elif child := self._children.pop(int(words[1]), None):
             child.status = int(words[2])
-            child.told.set()
+            child.status_known.set()

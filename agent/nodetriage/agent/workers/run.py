@@ -1,4 +1,4 @@
-"""One run of one check: read, judge, and what became of it. The same for a worker and for the command line."""
+"""One run of one check: read, judge, result. Workers and the command line both use it."""
 
 import time
 from typing import Any
@@ -8,7 +8,7 @@ from nodetriage.checks.model import Check, Host, Outcome, Unavailable
 
 
 def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
-    """Runs the check once. Never raises: this is the boundary at which a check's own fault becomes `broken`."""
+    """Runs the check once. Never raises: a defect of the check becomes the outcome `broken`."""
     started = time.perf_counter()
 
     def result(outcome: Outcome, **fields: Any) -> Result:
@@ -22,7 +22,7 @@ def run(check: Check[Any, Any], host: Host, policy: Any, before: Any) -> Result:
         memory = check.next_state(before, now)
     except Unavailable as error:
         return result(Outcome.SKIPPED, why=str(error), memory=before)
-    except Exception as error:  # noqa: BLE001 a check's fault must not take the worker with it
+    except Exception as error:  # noqa: BLE001 a defect of one check must not end the worker
         return result(Outcome.BROKEN, why=f"{type(error).__name__}: {error}", memory=before)
     outcome = Outcome.FINDINGS if findings else Outcome.OK
     alone, why = host.excluded, ""

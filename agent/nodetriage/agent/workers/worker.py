@@ -1,8 +1,8 @@
-"""A worker: the process that touches devices. JSON lines in, one check run, JSON lines out. Serial.
+"""A worker: the process that touches devices. Reads requests as JSON lines, runs one check at a time, answers likewise.
 
-Requests may come several at once; their answers then go back together, as each wakes the agent, which costs more than
-most checks. What the agent has to know goes at once. Imports neither structlog nor what speaks to a controller: each
-costs a process some 10 MB. It is forked by forkserver.py.
+Several requests may come at once. Their answers then go back together, because each message wakes the agent, which
+costs more than most checks; only findings and failures go back at once. A worker imports neither structlog nor the code
+that speaks to a controller: each costs a process some 10 MB. forkserver.py forks it.
 """
 
 import importlib
@@ -26,31 +26,31 @@ from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest
 from nodetriage.checks.model.settings import replace_from
 
-DOING_BYTES = 1024  # of the page in which a worker says what it is doing
+DOING_BYTES = 1024  # of the shared page that says what a worker is doing
 GIVE_BACK_AFTER = 500  # requests: some hours
 HOLD_S = 0.005  # how long an answer may wait for the next one
 READ_BYTES = 1 << 16
 _QUIET = (Outcome.OK, Outcome.SKIPPED)
-_RUNNING = struct.Struct("<qd")  # the request's id, 0 between two; when it began (CLOCK_MONOTONIC, s)
+_RUNNING = struct.Struct("<qd")  # the request's id (0: none), its start (CLOCK_MONOTONIC, s)
 _LENGTH = struct.Struct("<H")
 _TEXT_AT = _RUNNING.size + _LENGTH.size
 
 
 class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
-    """The first line, and again after each change: where to look, and the policies' keys that are not default.
+    """Sent first, and again after each change: where to look, and the keys of policies that are not default.
 
-    `quarantined`: PCI addresses of GPUs that must not be asked anything.
+    `quarantined`: PCI addresses of GPUs that NVML must not be asked about.
     """
 
     root: str
     policies: dict[str, dict[str, Any]]
     quarantined: tuple[str, ...] = ()
-    programs: dict[str, tuple[str, ...]] = {}  # how this site calls them, by the name that checks use
+    programs: dict[str, tuple[str, ...]] = {}  # how to call them, by the name that checks use
     commands: tuple[HookCommand, ...] = ()  # the site's own checks
 
 
 class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
-    """Run one check. `memory` is what the check's last reply asked to keep; None at first."""
+    """Asks for a run of one check. `memory` comes from the check's last reply; null at first."""
 
     id: int
     check: str
@@ -59,7 +59,7 @@ class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What the run gave. `forgot` says why the memory could not be used (an upgrade changed its shape)."""
+    """The result of a run. `forgot` says why the memory could not be used (an upgrade changed its form)."""
 
     id: int
     outcome: Outcome
@@ -74,16 +74,16 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Doing:
-    """What the worker is about to do, in a page shared with the agent, who reads it only when an answer is late.
+    """What the worker is about to do, in a page shared with the agent, which reads it only when an answer is late.
 
-    A line in the pipe for each file that is read would wake the agent thousands of times a round.
+    A message for each file would wake the agent thousands of times in each period.
     """
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, DOING_BYTES)
 
     def begin(self, request: int, what: str) -> None:
-        """`request` is its id, 0 when nothing is being run."""
+        """`request` is the id of the request; 0 when no check runs."""
         self.say(what)
         self._page[: _RUNNING.size] = _RUNNING.pack(request, time.monotonic())
 
@@ -98,7 +98,7 @@ class Doing:
         return self._page[_TEXT_AT : _TEXT_AT + length].decode("utf-8", "replace")
 
     def running(self) -> tuple[int, float]:
-        """The id of the request that is being run, 0 for none, and when it began (monotonic)."""
+        """The id of the request that runs now (0: none), and its start (monotonic)."""
         request, began_s = _RUNNING.unpack(self._page[: _RUNNING.size])
         return request, began_s
 
@@ -114,36 +114,37 @@ def catalogue(name: str) -> tuple[Check[Any, Any], ...]:
 
 
 def serve(channel: socket.socket, checks: Iterable[Check[Any, Any]], doing: Doing) -> None:
-    """Answers until the agent closes its end."""
+    """Answers requests until the agent closes its end."""
     session = Session({check.name: check for check in (*checks, TRAFFIC)}, doing)
     incoming: msgspec.json.Decoder[Setup | Request] = msgspec.json.Decoder(Setup | Request)
     rest, answered = b"", 0
     while data := channel.recv(READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
-        held, held_s = b"", 0.0
+        waiting, waiting_s = b"", 0.0
         for line in lines:
             message = incoming.decode(line)
             if isinstance(message, Setup):
                 session.set_up(message)
                 continue
-            # Answers that wait would be lost if the next check hung: so not long, and none that tells of anything.
-            if held and time.monotonic() - held_s > HOLD_S:
-                channel.sendall(held)
-                held = b""
+            # If the next check hung, waiting answers would be lost: so they wait briefly, and only quiet ones wait.
+            if waiting and time.monotonic() - waiting_s > HOLD_S:
+                channel.sendall(waiting)
+                waiting = b""
             reply = session.answer(message)
-            held, held_s = held + _encoder.encode(reply) + b"\n", held_s if held else time.monotonic()
+            waiting_s = waiting_s if waiting else time.monotonic()
+            waiting += _encoder.encode(reply) + b"\n"
             if reply.outcome not in _QUIET:
-                channel.sendall(held)
-                held = b""
+                channel.sendall(waiting)
+                waiting = b""
         doing.begin(0, "")
-        channel.sendall(held)
+        channel.sendall(waiting)
         if (answered := answered + len(lines)) >= GIVE_BACK_AFTER:
             memory.give_back()
             answered = 0
 
 
 class Session:
-    """What a worker knows between requests: root and policies. The checks' memories travel with each request."""
+    """A worker's state between requests: root and policies. The memory of a check comes with each request."""
 
     def __init__(self, checks: Mapping[str, Check[Any, Any]], doing: Doing) -> None:
         self._shipped = self._checks = checks
@@ -154,7 +155,7 @@ class Session:
         self._memories: dict[str, msgspec.json.Decoder[Any]] = {}
 
     def set_up(self, setup: Setup) -> None:
-        if setup.root != self._root:  # else what it holds open (NVML) stays so
+        if setup.root != self._root:  # otherwise NVML stays initialised
             self._root, self._host = setup.root, Host(setup.root, announce=self._doing.say)
         self._host.quarantine(frozenset(setup.quarantined))
         self._host.call_programs(setup.programs)
@@ -190,7 +191,12 @@ class Session:
             memory = msgspec.Raw(_encoder.encode(result.memory))
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             memory = msgspec.Raw(b"null")
-            result = Result(result.check, Outcome.BROKEN, why=f"its memory is no JSON: {error}", took_ms=result.took_ms)
+            result = Result(
+                result.check,
+                Outcome.BROKEN,
+                why=f"its memory is not JSON: {error}",
+                took_ms=result.took_ms,
+            )
         return Reply(
             request.id,
             result.outcome,
@@ -206,7 +212,7 @@ class Session:
 
 
 def memory_type(check: Check[Any, Any]) -> Any:
-    """The type that the check's memory has, from its annotations. Raises KeyError where it has none."""
+    """The type of the check's memory, from its annotations. Raises KeyError where it has none."""
     return typing.get_type_hints(check.read if check.next_state is latest else check.next_state)["return"]
 
 
