@@ -88,7 +88,7 @@ class Controller:
         deadline_s = time.monotonic() + 30
         while True:
             said = (self._folder / "log").read_text()
-            if "brain started" in said and (port := re.search(r"\bport\W+(\d+)", said)):
+            if "reconciler started" in said and (port := re.search(r"\bport\W+(\d+)", said)):
                 return int(port[1])
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 raise SystemExit(said)

@@ -42,7 +42,7 @@ class Controller:
             self.process = subprocess.Popen(
                 [CTL, "controller", "--config", str(self.settings)], stderr=log, env={**os.environ, **environ}
             )
-        self.wait_for_log("brain started", started)
+        self.wait_for_log("reconciler started", started)
         return self.process
 
     def wait_for_log(self, words: str, start: int = 0) -> None:

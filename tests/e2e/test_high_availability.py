@@ -82,7 +82,7 @@ def test_the_leader_is_killed_while_it_acts_and_the_other_drains_and_requeues_on
     job = cluster.submit("-w", "n1")
     cluster.wait_job(job, "RUNNING")
     pair.start("a", die_at="action.after_drain")
-    pair.wait_for_log("a", "brain started")
+    pair.wait_for_log("a", "reconciler started")
     pair.start("b")
     pair.wait_for_log("b", "standing by")
     assert not (pair.folder / "b/c.sock").exists()
@@ -115,10 +115,10 @@ def test_the_leader_is_killed_while_it_acts_and_the_other_drains_and_requeues_on
 
 def test_a_leader_whose_lock_is_gone_ends_at_once_and_the_other_leads(pair: Pair) -> None:
     pair.start("a")
-    pair.wait_for_log("a", "brain started")
+    pair.wait_for_log("a", "reconciler started")
     pair.start("b")
     pair.wait_for_log("b", "standing by")
     pair.rows("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
     assert pair.running["a"].wait() == 75
     assert "leadership lost, ending at once" in pair.log("a")
-    pair.wait_for_log("b", "brain started")
+    pair.wait_for_log("b", "reconciler started")

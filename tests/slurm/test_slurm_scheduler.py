@@ -1,4 +1,4 @@
-"""The controller's brain against a real Slurm: what it does to nodes and jobs, by Slurm's own account."""
+"""The controller's reconciler against a real Slurm: what it does to nodes and jobs, by Slurm's own account."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ from nodetriage.controller.store import schema, state_store
 pytestmark = pytest.mark.slurm
 # The first time is the drain's, the second the requeue's.
 KILL_POINTS = (
-    "brain.before_commit",
-    "brain.after_commit",
+    "reconciler.before_commit",
+    "reconciler.after_commit",
     "action.before_start",
     "action.after_start",
     "action.after_drain",
     "action.before_done",
-    "brain.before_commit:2",
-    "brain.after_commit:2",
+    "reconciler.before_commit:2",
+    "reconciler.after_commit:2",
     "action.before_start:2",
     "action.after_start:2",
     "action.after_requeue",

@@ -1,4 +1,4 @@
-"""The brain's loop over a real store: events in, actions done, nothing claimed that was not."""
+"""The reconciler's loop over a real store: events in, actions done, nothing claimed that was not."""
 
 import asyncio
 import inspect
@@ -99,7 +99,7 @@ async def test_a_stored_fault_becomes_a_drain_and_a_requeue(tmp_path: Path) -> N
     assert [line.split()[0] for line in slurm.said] == ["drain", "requeue"]
 
 
-def test_a_restarted_brain_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_restarted_reconciler_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
 
     async def first() -> None:

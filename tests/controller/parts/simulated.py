@@ -1,6 +1,6 @@
 """A fleet that is only imagined: nodes that break and heal by chance, jobs that run, operators that interfere.
 
-Drives the real policy with a scheduler kept in memory, and keeps what the brain was told as a replay wants it.
+Drives the real policy with a scheduler kept in memory, and keeps the policy's inputs as a replay needs them.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ FAULTS = (
 
 
 class Month:
-    """`run` it; then `history` holds what the brain was told and `decided` what it decided."""
+    """`run` it; then `history` holds the policy's inputs and `decided` what it decided."""
 
     def __init__(self, rules: Policy, nodes: int = 40, seed: int = 1) -> None:
         self.rules, self.random = rules, random.Random(seed)

@@ -173,7 +173,7 @@ def test_any_sequence_of_readings_comes_back_as_it_was(readings: list[tuple[dict
 
 
 class WatchedStore(Store):
-    """Notes, within each transaction, when the history by then would not replay to what the brain then remembers."""
+    """Notes, within each transaction, when the history by then would not replay to the state at that time."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -196,7 +196,7 @@ def replay_of(connection: Connection) -> replay.Outcome:
     return replay.run(inputs.history(connection, datetime(2020, 1, 1, tzinfo=UTC)))
 
 
-async def test_the_running_brain_leaves_a_history_that_replays_to_its_own_actions(tmp_path: Path) -> None:
+async def test_the_running_reconciler_leaves_a_history_that_replays_to_its_own_actions(tmp_path: Path) -> None:
     """Also through a reboot, after which the events of the boot before would no longer count, and a changed policy.
 
     And at every commit, for the controller may be killed after any.
@@ -218,7 +218,7 @@ async def test_the_running_brain_leaves_a_history_that_replays_to_its_own_action
     await until(lambda: "undone" not in open_drains(reconciler, 2))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    # The step that was on its way to the disk when the brain ended is stored all the same: before this one.
+    # The step that was on its way to the disk when the reconciler ended is stored all the same: before this one.
     done, again = await store.write(lambda c: (decided(c), replay_of(c)))
     assert sorted((state_store.to_us(d.at), d.action.id) for d in again.actions) == done
     assert len(again.of(ActionKind.DRAIN)) == 2

@@ -83,7 +83,7 @@ WELL_FORMED = (
 
 
 class Controller:
-    """A real one, with its brain and no scheduler, on a Unix socket."""
+    """A real one, with its reconciler and no scheduler, on a Unix socket."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.target = folder, f"unix:{folder}/c.sock"
@@ -92,7 +92,7 @@ class Controller:
             f'[controller]\nlisten = "{self.target}"\nstate_dir = "{folder}/s"\n[scheduler]\nkind = "none"\n'
         )
         self.program = Program(folder / "log", NODETRIAGECTL, "controller", "--config", str(config))
-        started = '"event": "brain started"'
+        started = '"event": "reconciler started"'
         wait_until(lambda: started in self.program.said() or self.program.status is not None, 60, "the controller runs")
         assert self.program.status is None, self.program.said()
 

@@ -1,4 +1,4 @@
-"""What the brain knows and asked for outlives it: on SQLite and on PostgreSQL."""
+"""The policy's state and actions outlive the process: on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

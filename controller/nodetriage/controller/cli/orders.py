@@ -40,7 +40,7 @@ def _add_accept(verbs: Any) -> None:
 
 
 def _add_lemon(verbs: Any) -> None:
-    text = "say that nodes are lemons, which no quiet time brings back, or that they are none"
+    text = "mark nodes as lemons, which only an operator returns to service, or lift the mark"
     lemon = verbs.add_parser("lemon", help=text, description=text)
     lemon.add_argument("switch", choices=("set", "lift"))
     lemon.add_argument("nodes", metavar="NODES", help="a node set such as n[1-8]")

@@ -19,7 +19,7 @@ from nodetriage.controller.scheduler import (
 )
 from nodetriage.service.crashpoint import passing
 
-NOTICE_LIMIT_S = 5.0  # for all that is said to one job and its user
+NOTICE_LIMIT_S = 5.0  # for all messages to one job and its user
 
 
 async def perform(action: Action, scheduler: Scheduler) -> ActionDone:

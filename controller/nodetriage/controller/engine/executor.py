@@ -17,14 +17,14 @@ from nodetriage.controller.store import action_queue
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.crashpoint import passing
 
-log = structlog.get_logger("brain")
+log = structlog.get_logger("reconciler")
 
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 LOOK_AGAIN_S = 15.0  # at what waits for the breaker, or for a fleet incident's end
 
 
 class Reconciling(Protocol):
-    """What the performer needs of the brain."""
+    """What the executor needs of the reconciler."""
 
     @property
     def state(self) -> FleetState: ...

@@ -1,4 +1,4 @@
-"""What the brain was told, in the order in which it was told it: kept so that any policy can be tried on it later.
+"""The inputs of the policy, in the order in which it took them: stored so that any policy can be tried on them later.
 
 Agents' events are in their own table; of the scheduler's view what changed is kept, of ticks those that did something.
 """
@@ -122,7 +122,7 @@ class Recorder:
         self._about: dict[str, tuple[str, str]] = {}  # node -> profile and agent's version, as last kept
 
     def rows(self, events: Sequence[Event], now: datetime, effect: bool) -> list[Mapping[str, Any]]:
-        """Rows of the table `inputs`; `kept` is to be told when they are on disk."""
+        """Rows of the table `inputs`; the caller tells `kept` when they are on disk."""
         found = []
         if told := [e for e in events if isinstance(e, NodeEvent)]:
             about = {e.node: (e.profile, e.version) for e in told}
@@ -174,7 +174,7 @@ def _row(kind: str, now: datetime, value: Any) -> Mapping[str, Any]:
 
 
 def events_after(connection: Connection, cursor: int, limit: int) -> list[NodeEvent]:
-    """The next stored events as the brain takes them, oldest first."""
+    """The next stored events as the policy takes them, oldest first."""
     n = schema.nodes.c
     query = (
         select(schema.events, n.profile, n.agent_version, n.boot_id.label("present_boot"))
@@ -190,7 +190,7 @@ def events_after(connection: Connection, cursor: int, limit: int) -> list[NodeEv
 
 
 def history(connection: Connection, since: datetime) -> History:
-    """All that the brain was told from the last snapshot before `since` on, or from the first one there is.
+    """All inputs from the last snapshot before `since` on, or from the first one there is.
 
     Read it while the connection is open: its entries come as they are asked for. Raises LookupError without a snapshot.
     """

@@ -1,6 +1,6 @@
 """Looks at the scheduler: all nodes at the start, soon after each action, and from time to time; jobs when they count.
 
-What it sees is told to the brain. Nodes that the scheduler itself lost become events in the history like an agent's.
+The reconciler gets what it reads. Nodes that the scheduler itself lost become events in the history like an agent's.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from nodetriage.controller.store import state_store
 from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2
 
-log = structlog.get_logger("brain")
+log = structlog.get_logger("reconciler")
 
 Places = Mapping[str, tuple[str, ...]]
 MOST_WAITING = 500  # nodes whose jobs are to be read; a storm of events must not become one of squeue calls
@@ -28,7 +28,7 @@ _SEVERITY = {liveness.NODE_LOST: health_pb2.SEVERITY_CRITICAL, liveness.AGENT_SI
 
 
 class Reconciling(Protocol):
-    """What the looker needs of the brain."""
+    """What the poller needs of the reconciler."""
 
     @property
     def state(self) -> FleetState: ...
@@ -53,7 +53,7 @@ class Poller:
         self._done_reading = asyncio.Event()
         self._nodes: dict[str, int] = {}  # whose jobs are to be read, each with the event that asked for it
         self._asked = asyncio.Event()
-        self.first_look = asyncio.Event()  # all nodes were read at least once, and the brain was told
+        self.first_look = asyncio.Event()  # all nodes were read at least once, and the reconciler has them
 
     def wake(self) -> None:
         self._wanted.set()

@@ -38,7 +38,7 @@ from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
 
 T = TypeVar("T")
-log = structlog.get_logger("brain")
+log = structlog.get_logger("reconciler")
 
 EVENTS_AT_ONCE = 500
 SCHEDULER_ASKED_WITHIN_S = 10.0  # about silent nodes; then they are silent without its word
@@ -47,7 +47,7 @@ NOTHING_SHARED: Places = {}
 
 
 class Writes(Protocol):
-    """What the brain needs of the store."""
+    """What the reconciler needs of the store."""
 
     async def write(self, work: Callable[[Connection], T]) -> T: ...
 
@@ -92,8 +92,8 @@ class Reconciler:
         self._snapshot_at: datetime | None = None
         self.broken_invariants = 0  # since the start
         self.on_state: Callable[[FleetState, Policy], None] = lambda state, policy: None  # after each change of either
-        self._looker = Poller(self, scheduler, tick_s, scan_s, places)
-        self._performer = Executor(self, scheduler, tick_s, self._looker.wake, self._looker.first_look)
+        self._poller = Poller(self, scheduler, tick_s, scan_s, places)
+        self._executor = Executor(self, scheduler, tick_s, self._poller.wake, self._poller.first_look)
 
     @property
     def state(self) -> FleetState:
@@ -109,7 +109,7 @@ class Reconciler:
         return self._clock()
 
     def notify(self) -> None:
-        """There are new events in the store. Must be called on the loop that runs the brain."""
+        """There are new events in the store. Call it on the loop that runs the reconciler."""
         self._wake.set()
 
     def set_policy(self, rules: Policy) -> None:
@@ -122,25 +122,27 @@ class Reconciler:
         return await self.post(command)
 
     async def contact(self, lost: Sequence[str], back: Sequence[str]) -> None:
-        """Agents that fell silent, and agents that are heard again.
+        """Agents that fell silent, and agents that report again.
 
-        Before anything is made of their silence the scheduler is asked: a node may sleep, or be in maintenance.
+        Before the policy gets their silence, the poller reads the scheduler: a node may sleep, or be in maintenance.
         """
         if lost and self._scheduler.acts:
-            await self._looker.looked(SCHEDULER_ASKED_WITHIN_S)
+            await self._poller.looked(SCHEDULER_ASKED_WITHIN_S)
         await self.post(ContactChanged(tuple(lost), tuple(back)))
-        self._looker.wake()
+        self._poller.wake()
 
     async def run(self) -> None:
         """Until cancelled. Raises what the database says when even its first reading fails."""
         self._state = await self.read(state_store.load)
-        log.info("brain started", cursor=self._state.cursor, nodes=len(self._state.nodes), acts=self._scheduler.acts)
+        log.info(
+            "reconciler started", cursor=self._state.cursor, nodes=len(self._state.nodes), acts=self._scheduler.acts
+        )
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._think(), name="brain-think")
+            group.create_task(self._reconcile(), name="reconcile")
             if self._scheduler.acts:
-                group.create_task(self._performer.run(), name="brain-perform")
-                group.create_task(self._looker.run(), name="brain-look")
-                group.create_task(self._looker.run_jobs(), name="brain-jobs")
+                group.create_task(self._executor.run(), name="execute")
+                group.create_task(self._poller.run(), name="poll-nodes")
+                group.create_task(self._poller.run_jobs(), name="poll-jobs")
 
     async def settled(self) -> None:
         """Returns when `state` contains every step that is on disk."""
@@ -164,7 +166,7 @@ class Reconciler:
         await self._store.record(node, events, state_store.to_us(self.now()))
         self.notify()
 
-    async def _think(self) -> None:
+    async def _reconcile(self) -> None:
         """Owns the state: the only place where it changes."""
         next_tick = 0.0
         while True:
@@ -216,7 +218,7 @@ class Reconciler:
         events = await self.read(lambda c: inputs.events_after(c, cursor, EVENTS_AT_ONCE))
         if events:
             await self._apply(events)
-            self._looker.note(events)
+            self._poller.note(events)
         return bool(events)
 
     async def _apply(self, events: Sequence[Event]) -> Step:
@@ -240,10 +242,10 @@ class Reconciler:
         self._settled.clear()
         try:
             if asked:
-                passing("brain.before_commit")
+                passing("reconciler.before_commit")
             await self.write(write)
             if asked:
-                passing("brain.after_commit")
+                passing("reconciler.after_commit")
             self._recorder.kept(events)
             self._state = whole.state
             self.on_state(self._state, self._rules)
@@ -251,9 +253,9 @@ class Reconciler:
             self._settled.set()
         self._log(whole)
         if asked:
-            self._performer.wake()
+            self._executor.wake()
         if before.breaker.outage_since is not None and whole.state.breaker.outage_since is None:
-            self._performer.retry_now()
+            self._executor.retry_now()
         return whole
 
     def _steps(self, state: FleetState, events: Sequence[Event], now: datetime) -> Step:

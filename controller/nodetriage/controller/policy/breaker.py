@@ -1,7 +1,7 @@
 """The breaker: when too much fails at once, drains and requeues stop until a person has looked. Pure.
 
 Recoveries, recording and Watch go on. Open, it holds new drains and requeues back; closed again, each of them is
-weighed against what is true then.
+evaluated against the present state.
 """
 
 from dataclasses import replace

@@ -63,7 +63,7 @@ def _own_why(work: UnitOfWork, node: NodeFacts, limits: DrainLimits) -> str:
 
 
 def drain_action(node: str, drain: DrainFact, suffix: str = "") -> Action:
-    """One let through again, because it was called off before it was done, is another deed with another id."""
+    """A drain that is allowed again after it was cancelled is another action with another id."""
     again = f"-{drain.asks}" if drain.asks > (2 if suffix else 1) else ""
     return Action(
         id=f"drain-{drain.incident}{suffix}{again}",

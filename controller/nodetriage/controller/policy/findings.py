@@ -1,6 +1,6 @@
 """What is known of each node: pure.
 
-An event may be told late or twice; the last word by the node's own numbering counts.
+An event may arrive late or twice; the last one by the node's own numbering counts.
 """
 
 from dataclasses import replace

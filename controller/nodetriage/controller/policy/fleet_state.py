@@ -1,4 +1,4 @@
-"""What the brain remembers of the fleet besides nodes and jobs: breaker, fleet incidents, maintenance, reservations."""
+"""The policy's state of the fleet besides nodes and jobs: breaker, fleet incidents, maintenance, reservations."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,7 +35,7 @@ class FleetIncident:
     fault: str
     checks: tuple[str, ...]  # what told it: another fault of the same check is not independent of it
     place: str  # as "switch leaf3"
-    shared: str  # what the nodes have in common, in words
+    shared: str  # what the nodes have in common, as text
     opened_at: datetime
     nodes: int  # at its height
     since: datetime
@@ -79,7 +79,7 @@ class AdmittedDrain:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What people, the scheduler and other tools do with a node, and what operators were told about it."""
+    """What people, the scheduler and other tools do with a node, and the notices about it."""
 
     unlisted: bool = False  # the scheduler has no such node, or only a FUTURE one
     ticket: str = ""  # of its repair

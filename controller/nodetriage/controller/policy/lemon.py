@@ -16,7 +16,7 @@ def recent(node: NodeFacts, now: datetime, rules: Lemons) -> tuple[datetime, ...
 
 
 def is_due(work: UnitOfWork, node: NodeFacts, rules: Lemons) -> bool:
-    """The removal that is about to be decided is one too many. Said aloud where the fleet has lemons enough already."""
+    """Whether the next removal makes the node a lemon; a notice where the fleet has its most lemons already."""
     removals = len(recent(node, work.now, rules)) + 1
     if rules.max_removals == 0 or removals < rules.max_removals:
         return False

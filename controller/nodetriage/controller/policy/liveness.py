@@ -1,4 +1,4 @@
-"""Agents that fall silent. A silent node is unknown, not ill: nothing is done to it on that ground alone. Pure.
+"""Agents that fall silent. A silent node is unknown, not faulty: silence alone leads to no action. Pure.
 
 The scheduler's own view is asked next (`lost`); what it calls down becomes a finding like any other.
 """
@@ -59,7 +59,7 @@ def lost(state: FleetState, views: Mapping[str, NodeView]) -> tuple[Seen, ...]:
         heard = not view.down and "not_responding" not in view.flags
         silent = node.silent_since is not None and heard and not node.asleep
         slurm = "+".join((view.base, *sorted(view.flags)))
-        # A node that is down keeps what was said of its agent: nobody can tell yet.
+        # A node that is down keeps its agent's state: it is unknown until the node is up.
         for fault, is_so, known in ((NODE_LOST, down, True), (AGENT_SILENT, silent, not view.down)):
             if known and is_so != (fault in has):
                 kind: Literal["raised", "cleared"] = "raised" if is_so else "cleared"

@@ -20,7 +20,7 @@ from nodetriage.controller.policy.state import (
     OperatorCommand,
     SchedulerSeen,
 )
-from nodetriage.controller.policy.unit_of_work import BRAIN, UnitOfWork
+from nodetriage.controller.policy.unit_of_work import CONTROLLER, UnitOfWork
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.settings.rules import Mode, Policy
 
@@ -38,14 +38,14 @@ def consider(work: UnitOfWork, node: NodeFacts, policy: Policy) -> None:
     drain = node.drain
     assert drain is not None
     if node.state is NodeState.LEMON and not drain.by_hand:
-        return  # no quiet while brings a lemon back
+        return  # only an operator returns a lemon to service
     if drain.ordered_by and not drain.by_hand:
         return  # an operator ordered it, and an operator lifts it
     if drain.status is DrainStatus.WANTED:
         if shared := common_mode.covering(work.fleet, node):
-            _back(work, node, f"part of fleet incident {shared[0].id}", BRAIN)
+            _back(work, node, f"part of fleet incident {shared[0].id}", CONTROLLER)
             return
-        _back(work, node, "the fault was gone before the drain limits let the drain through", BRAIN)
+        _back(work, node, "the fault was gone before the drain limits let the drain through", CONTROLLER)
         return
     if drain.status is not DrainStatus.DONE or drain.theirs:
         return
@@ -63,7 +63,7 @@ def consider(work: UnitOfWork, node: NodeFacts, policy: Policy) -> None:
 def step_aside(work: UnitOfWork, node: NodeFacts) -> None:
     """The node is in maintenance: what is not done yet is not to be done."""
     if node.drain is not None and node.drain.status is DrainStatus.WANTED:
-        _back(work, node, f"in maintenance by {node.maintenance.actor if node.maintenance else ''}", BRAIN)
+        _back(work, node, f"in maintenance by {node.maintenance.actor if node.maintenance else ''}", CONTROLLER)
 
 
 def undrain(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> str:
@@ -95,7 +95,7 @@ def returned(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDo
         text = f"{node.node} stays drained: its reason is no longer ours ({done.text})"
         work.notify(NoticeKind.DRAIN_TAKEN_OVER, done.action.id, text, node=node.node, incident=drain.incident)
         return
-    _back(work, node, f"free of {', '.join(drain.causes)}", "operator" if drain.by_hand else BRAIN)
+    _back(work, node, f"free of {', '.join(drain.causes)}", "operator" if drain.by_hand else CONTROLLER)
 
 
 def empty(work: UnitOfWork, node: NodeFacts, cause: str) -> None:

@@ -26,7 +26,7 @@ def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[J
 
 
 def warn(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView]) -> None:
-    """Each job may run to its end on the node, and is told once that the node leaves then."""
+    """Each job may run to its end on the node, and gets one message that the node leaves then."""
     for job in jobs:
         if job.active:
             work.act(_about(ActionKind.WARN, f"warn-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))

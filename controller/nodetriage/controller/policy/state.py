@@ -1,4 +1,4 @@
-"""The brain's values: what it knows, what it is told, what it asks for. Frozen, and nothing here reads or acts."""
+"""The policy's values: its state, its inputs, its actions. Frozen, and nothing here reads or acts."""
 
 import enum
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class ActionKind(enum.StrEnum):
     REQUEUE = "requeue"
     RELEASE = "release"
     CANCEL = "cancel"  # a job that cannot be requeued is ended
-    WARN = "warn"  # a job is told that its node leaves after it
+    WARN = "warn"  # a message to a job: its node leaves after it
     UNDRAIN = "undrain"
     SHADOW = "shadow"  # what would be done, and is not
 
@@ -142,7 +142,7 @@ class NodeFacts:
     drain: DrainFact | None = None
     version: str = ""  # of its agent
     places: tuple[str, ...] = ()  # what it shares with others, as "rack r7", "switch leaf3"
-    silent_since: datetime | None = None  # nothing was heard of its agent since
+    silent_since: datetime | None = None  # its agent has been silent since
     asleep: bool = False  # switched off to save power, or rebooting: it may be silent
     maintenance: MaintenanceFact | None = None
     removals: tuple[datetime, ...] = ()  # our drains of it, within the lemon window
@@ -166,7 +166,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """All that the brain remembers. The ledger holds the same, so that a restart goes on where this one ended."""
+    """All of the policy's state. The state store holds the same, so that a restart goes on where this one ended."""
 
     cursor: int = 0  # of the last event that was weighed
     incidents: int = 0  # how many were ever opened
@@ -187,7 +187,7 @@ class FleetState:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do, once. `id` names the deed and not the attempt: the same deed has the same id."""
+    """One thing to do, once. `id` names what is done and not the attempt: a second attempt has the same id."""
 
     id: str
     kind: ActionKind
@@ -259,7 +259,7 @@ class ActionDone:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went by: hold times, brakes and returns are looked at again.
+    """Time went by: the step evaluates hold times, drain limits and returns again.
 
     `thorough`: every open finding is, for the policy may be another one than before.
     """
@@ -269,7 +269,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class ContactChanged:
-    """Agents of which too many heartbeats are missing, and agents that are heard again."""
+    """Agents of which too many heartbeats are missing, and agents that report again."""
 
     lost: tuple[str, ...] = ()
     back: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The brain: `step(state, event, now, policy)` is all of it, and pure. What it returns is recorded before it is done.
+"""The policy: `step(state, event, now, policy)` is all of it, and pure. What it returns is recorded before it is done.
 
 findings.py keeps what is known of a node, evaluate.py says what that leads to, drain_limits.py how many drains at once,
 breaker.py when to stop, common_mode.py what is no single node's fault, requeues.py what becomes of jobs, recovery.py

@@ -1,4 +1,4 @@
-"""One turn of the brain while it is being worked out: the state so far, and the actions and transitions of it."""
+"""One step of the policy in progress: the state so far, and the step's actions and transitions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from nodetriage.controller.policy.state import (
     Transition,
 )
 
-BRAIN = "nodetriage"
+CONTROLLER = "nodetriage"
 
 
 class IllegalTransition(Exception):
@@ -111,10 +111,10 @@ class UnitOfWork:
 
     def enter(self, name: str, state: NodeState) -> NodeFacts:
         """A node that was never seen."""
-        self._transitions.append(Transition(name, None, state, "first seen", BRAIN, self.now))
+        self._transitions.append(Transition(name, None, state, "first seen", CONTROLLER, self.now))
         return self.put(NodeFacts(name, state, self.now))
 
-    def move(self, node: NodeFacts, *path: NodeState, cause: str, actor: str = BRAIN) -> NodeFacts:
+    def move(self, node: NodeFacts, *path: NodeState, cause: str, actor: str = CONTROLLER) -> NodeFacts:
         """Through each state of `path` in turn; each is a transition of its own. Raises IllegalTransition."""
         for after in path:
             if after not in NEXT[node.state]:

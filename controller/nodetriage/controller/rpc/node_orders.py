@@ -1,4 +1,4 @@
-"""An order for a set of nodes: who is meant, each node's outcome, and the answer in words."""
+"""An order for a set of nodes: who is meant, each node's outcome, and the answer as text."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

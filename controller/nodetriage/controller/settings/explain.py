@@ -1,4 +1,4 @@
-"""From a fault to what it leads to, step by step, in words. Pure."""
+"""From a fault to the action that it leads to, step by step, as text. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def _named(rule: Rule) -> str:
 def _waits(policy: Policy, fault: str, rule: Rule) -> list[str]:
     said = []
     if rule.confirm > 1:
-        said.append(f"it must be told {rule.confirm} times")
+        said.append(f"agents must report it {rule.confirm} times")
     settle_s = policy.common_mode.settle_s(fault)
     if hold_s := max(rule.hold_s, settle_s):
         why = ", for other nodes to say the same: its cause is often shared" if settle_s >= rule.hold_s else ""

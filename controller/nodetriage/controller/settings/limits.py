@@ -30,7 +30,7 @@ class DrainLimits:
     repair_max_nodes: int = 200  # size of the repair pool; a node beyond it counts as newly drained
     repair_max_percent: float = 10.0  # the same, of the fleet
     resumed_backoff_s: float = 300.0  # before the third drain of a node that others resume; doubled with each more
-    held_notice_s: float = 3600.0  # how often operators are told again of a critical finding that is held
+    held_notice_s: float = 3600.0  # how often a notice repeats a critical finding that is held
 
     def __post_init__(self) -> None:
         numbers = (self.max_drains_per_hour, self.max_nodes, self.partition_max_nodes, self.repair_max_nodes)

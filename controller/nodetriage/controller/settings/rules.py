@@ -41,7 +41,7 @@ _RANK = {response: rank for rank, response in enumerate(Response)}
 
 class Mode(enum.StrEnum):
     OBSERVE = "observe"  # every action is recorded as what would have been done
-    RECOMMEND = "recommend"  # the same, and a person is told
+    RECOMMEND = "recommend"  # the same, and a notice tells a person
     ENFORCE = "enforce"
 
 
@@ -57,7 +57,7 @@ class Rule:
     severity: Severity | None = None
     partition: str = ""  # a node in it, by the scheduler's name
     profile: str = ""  # of the node's expected hardware
-    confirm: int = 1  # how often it must be told before it counts
+    confirm: int = 1  # how often agents must report it before it counts
     hold_s: float = 0.0  # how long it must have been known before it counts
     returns: Returns = "operator"  # who brings the node back
     min_confidence: Confidence | None = None  # what the finding's confidence must be; None: the policy's
@@ -172,7 +172,7 @@ class Policy:
         return found
 
     def untrusted(self, check: str, fault: str) -> str:
-        """Why a fault only leads to words as yet; "" where it leads to deeds."""
+        """Why a fault only leads to notices so far; "" where it leads to actions."""
         if check in self.shadow.checks:
             return f"the check {check} is new ([shadow] checks)"
         if fault in self.shadow.faults:

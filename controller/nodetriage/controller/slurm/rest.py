@@ -1,4 +1,4 @@
-"""The door to slurmrestd: sets the state of a node, over a Unix socket or HTTP, with or without a token.
+"""The client of slurmrestd: sets the state of a node, over a Unix socket or HTTP, with or without a token.
 
 Which versions of its API it offers, and whether they can change a node at all, it says itself (/openapi/v3); slurmrestd
 of 22.05 cannot. https://slurm.schedmd.com/rest_api.html

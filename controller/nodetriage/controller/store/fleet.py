@@ -21,7 +21,7 @@ class NodeView:
     """One node: what it is, what the controller thinks of it, what is wrong with it."""
 
     row: NodeRow
-    state: str  # "" where the brain has not met it yet
+    state: str  # "" where the policy does not know it yet
     since_us: int
     drain: str
     theirs: bool

@@ -42,7 +42,7 @@ nodes = Table(
     Column("heartbeat", LargeBinary),  # the whole nodetriage.v1.Heartbeat
 )
 
-# What happened, as the nodes told it. `id` is the cursor of Watch and of the brain: it only grows.
+# The nodes' events. `id` is the cursor of Watch and of the policy: it only grows.
 events = Table(
     "events",
     metadata,
@@ -64,21 +64,21 @@ events = Table(
     sqlite_autoincrement=True,  # a cursor is never given twice, not even after old events were deleted
 )
 
-# The brain's memory: what `policy.step` works on, written in the transaction of the step that changed it.
+# The policy's state: what `policy.step` works on, written in the transaction of the step that changed it.
 reconciler = Table(
     "reconciler",
     metadata,
     Column("id", Integer, primary_key=True),  # 1: there is one
-    Column("cursor", BigInteger, nullable=False),  # events.id of the last event that was weighed
+    Column("cursor", BigInteger, nullable=False),  # events.id of the last event that was evaluated
     Column("document", LargeBinary, nullable=False),  # JSON of the fleet-wide rest
 )
 
-# Everything else that the brain was told, in order, for a replay: inputs.py says what each kind holds.
+# All other inputs of the policy, in order, for a replay: inputs.py says what each kind holds.
 inputs = Table(
     "inputs",
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
-    Column("at_us", BigInteger, nullable=False),  # the brain's `now`
+    Column("at_us", BigInteger, nullable=False),  # the step's `now`
     Column("kind", String, nullable=False),  # events, seen, tick, done, command, contact, failed, policy, snapshot
     Column("document", LargeBinary, nullable=False),  # JSON; of a snapshot compressed
     Index(None, "kind", "at_us"),
@@ -159,7 +159,7 @@ incidents = Table(
     Column("closed_us", BigInteger),
 )
 
-# What was decided, before it is done. `id` names the deed: deciding it again does not make a second one.
+# What was decided, before it is done. `id` names what is done: deciding it again makes no second row.
 actions = Table(
     "actions",
     metadata,

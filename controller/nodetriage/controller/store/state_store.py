@@ -1,4 +1,4 @@
-"""What the brain remembers and has asked for, in the database. One `save` is one transaction: all of a step or none.
+"""The policy's state and its actions, in the database. One `save` is one transaction: all of a step or none.
 
 Functions over a connection; who opens and commits it is the caller's (`Store.write`, `Store.read`).
 """

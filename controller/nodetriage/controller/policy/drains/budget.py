@@ -44,7 +44,7 @@ class Budget:
                 self._count_out(node)
 
     def over(self, node: NodeFacts, drain: DrainFact) -> str:
-        """The first limit that this drain would break, in words that stay the same while it holds; "" if none."""
+        """The first limit that this drain would break, as text that stays the same while it holds; "" if none."""
         again = any(a.node == node.node for a in self.admitted)
         what = "drains for witnessed faults" if drain.witnessed else "drains"
         for area in ("", *node.partitions):

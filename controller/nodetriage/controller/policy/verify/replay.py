@@ -1,4 +1,4 @@
-"""What another policy would have done with all that happened: the brain over its own history. Pure, nothing is touched.
+"""What another policy would do with the stored inputs: the policy over its own history. Pure, and nothing acts.
 
 With the policies that were in force it comes to exactly what was done. With another one the world must be imagined
 where it would have gone another way: what is asked for is done a minute later unless the history says when; a drain
@@ -35,7 +35,7 @@ _DEEDS = (ActionKind.DRAIN, ActionKind.UNDRAIN, ActionKind.REQUEUE, ActionKind.R
 
 @dataclass(frozen=True, slots=True)
 class ReplayInput:
-    """What the brain took in at once, and when."""
+    """What the policy took in one step, and when."""
 
     at: datetime
     events: tuple[Event, ...]
@@ -52,7 +52,7 @@ Entry = ReplayInput | PolicyLoaded
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`entries` from the moment at which the brain remembered `start`, oldest first."""
+    """`entries` from the moment at which the state was `start`, oldest first."""
 
     start: FleetState
     entries: Iterable[Entry]
@@ -97,7 +97,7 @@ class Outcome:
 
 
 def run(history: History, policy: Policy | None = None, since: datetime | None = None) -> Outcome:
-    """The brain over the history, with `policy` or with those that were in force. What came since `since` counts."""
+    """The policy over the history, with `policy` or with those that were in force. What came since `since` counts."""
     replay = _Replay(history.start, policy, since)
     for entry in history.entries:
         replay.take(entry)
@@ -225,5 +225,5 @@ class _Replay:
 
 
 def _key(action: Action) -> tuple[ActionKind, str, str]:
-    """The deed, whatever its incident is called."""
+    """The action, whatever its incident's id."""
     return (action.kind, action.node, action.job)
