@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.host import cpu_mce, kernel_hang
-from nodetriage.checks.model import Check, KernelRecord, Severity
+from nodetriage.checks.model import Check, Confidence, Finding, KernelRecord, Severity
 from nodetriage.checks.rules.kernel_lines import TEXT_LIMIT
 from nodetriage.checks.storage import disk_errors
 
@@ -35,10 +35,12 @@ NOISE = (
     'audit: type=1400 audit(1.2:3): apparmor="STATUS" name="error, dev x"',
 )
 
+TREE = Path(__file__).parents[2] / "hosts/cpu-only"  # which does not say what block devices there are
+
 
 def found(check: Check, *lines: str) -> list[tuple[str, str, Severity]]:
     records = tuple(KernelRecord(i, i * 1000, 3, line) for i, line in enumerate(lines))
-    host = Host("/").for_check(check, records)
+    host = Host(TREE).for_check(check, records)
     policy = disk_errors.Policy(ignore=()) if check is disk_errors.CHECK else check.policy
     return [(f.component, f.fault, f.severity) for f in check.judge(check.read(host), None, policy)]
 
@@ -169,7 +171,7 @@ def test_an_nvme_disk_is_named_by_its_pci_address_and_its_lines_are_one_fault(ho
 
 def test_a_storm_of_lines_is_one_finding_with_the_first_of_them() -> None:
     records = tuple(KernelRecord(i, i, 3, f"I/O error, dev sda, sector {i} op 0x0" + "x" * 900) for i in range(5000))
-    host = Host("/").for_check(disk_errors.CHECK, records)
+    host = Host(TREE).for_check(disk_errors.CHECK, records)
 
     (finding,) = disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())
 
@@ -181,13 +183,46 @@ def test_a_storm_of_lines_is_one_finding_with_the_first_of_them() -> None:
 @pytest.mark.parametrize("name", ["loop7", "fd0", "sr0", "nbd3"])
 def test_devices_that_are_files_or_media_of_users_are_left_out(name: str) -> None:
     records = (KernelRecord(1, 0, 3, f"I/O error, dev {name}, sector 0 op 0x0:(READ) flags 0x0"),)
-    host = Host("/").for_check(disk_errors.CHECK, records)
+    host = Host(TREE).for_check(disk_errors.CHECK, records)
 
     assert list(disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())) == []
+
+
+def machine(folder: Path, *disks: str) -> Path:
+    for disk in disks:
+        (folder / "sys/class/block" / disk).mkdir(parents=True)
+    return folder
+
+
+def judged(folder: Path, *lines: str, before: disk_errors.Log | None = None) -> list[Finding]:
+    records = tuple(KernelRecord(i, i * 1000, 3, line) for i, line in enumerate(lines))
+    now = disk_errors.read(Host(folder).for_check(disk_errors.CHECK, records))
+    return list(disk_errors.judge(now, before, disk_errors.Policy()))
+
+
+LOST = "md/raid1:md0: Disk failure on sdc1, disabling device."
+
+
+def test_a_line_about_a_disk_that_is_not_here_is_a_warning_that_says_so(tmp_path: Path) -> None:
+    (here,) = judged(machine(tmp_path / "with", "sda", "sdc1"), LOST)
+    (elsewhere,) = judged(machine(tmp_path / "without", "sda"), LOST)
+
+    assert (here.fault, here.severity, here.confidence) == ("disk_lost", Severity.CRITICAL, Confidence.DEVICE)
+    assert (elsewhere.component, elsewhere.fault) == ("sdc1", "kernel_line_unknown_device")
+    assert (elsewhere.severity, elsewhere.confidence) == (Severity.WARNING, Confidence.LINE)
+
+
+def test_a_disk_that_was_here_in_this_boot_and_is_gone_is_known(tmp_path: Path) -> None:
+    with_it = disk_errors.read(Host(machine(tmp_path / "before", "sda", "sdc1")).for_check(disk_errors.CHECK, ()))
+    memory = disk_errors.next_state(None, with_it)
+
+    (finding,) = judged(machine(tmp_path / "now", "sda"), LOST, before=memory)
+
+    assert (finding.fault, finding.severity) == ("disk_lost", Severity.CRITICAL)
 
 
 @given(st.lists(st.text(max_size=200), max_size=8))
 def test_any_text_is_read_without_a_crash(texts: list[str]) -> None:
     for check in CHECKS:
         records = tuple(KernelRecord(i, -1, 3, text) for i, text in enumerate(texts))
-        list(check.judge(check.read(Host("/").for_check(check, records)), None, check.policy))
+        list(check.judge(check.read(Host(TREE).for_check(check, records)), None, check.policy))

@@ -7,6 +7,8 @@ from nodetriage.checks.model import Confidence, Finding, KernelRecord, Severity
 from nodetriage.checks.model.kernel_line import KernelPattern, any_of, kernel_pattern
 
 TEXT_LIMIT = 240  # characters of a line that are kept as evidence
+# Fault and severity of lines that name a device which is not here, and was not in this boot.
+UNKNOWN_DEVICE = ("kernel_line_unknown_device", Severity.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def findings(seen: Iterable[Event], worth: dict[str, tuple[str, Severity]]) -> I
             fault,
             severity,
             {"text": event.text, "lines": event.lines, "at_boot_s": event.at_s},
-            Confidence.DEVICE,
+            Confidence.LINE if worth[event.kind] == UNKNOWN_DEVICE else Confidence.DEVICE,
         )
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 from nodetriage.checks.model import Confidence, Finding, Scalar, Severity
 from nodetriage.checks.readers.nvidia_log import XidLine
 from nodetriage.checks.readers.pci_presence import Presence
-from nodetriage.checks.rules.kernel_lines import TEXT_LIMIT
+from nodetriage.checks.rules.kernel_lines import TEXT_LIMIT, UNKNOWN_DEVICE
 from nodetriage.checks.rules.xid_log import Entry
 
-UNKNOWN = "kernel_line_unknown_device"
 _OFF_BUS = "gpu_off_bus"
 _XID_OFF_BUS = 79
 
@@ -33,7 +32,7 @@ def unknown_devices(entries: Iterable[Entry], here: Collection[str]) -> Iterator
         first = group[0].line
         text = f"{first.kind} {first.code or first.sign}: {first.rest}"[:TEXT_LIMIT]
         evidence: dict[str, Scalar] = {"text": text, "lines": len(group), "at_boot_s": round(group[0].at_s, 3)}
-        yield Finding(component, UNKNOWN, Severity.WARNING, evidence, Confidence.LINE)
+        yield Finding(component, *UNKNOWN_DEVICE, evidence, Confidence.LINE)
 
 
 def witnessed(finding: Finding, devices: Presence, here: Collection[str]) -> Finding:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from nodetriage.checks.model import Check, Finding, Host, Severity
 from nodetriage.checks.readers.pci import ADDRESS
 from nodetriage.checks.rules.disk_lines import RULES
-from nodetriage.checks.rules.kernel_lines import Event, events, findings, nothing, pattern
+from nodetriage.checks.rules.kernel_lines import UNKNOWN_DEVICE, Event, events, findings, pattern
 
 _NVME = re.compile(r"(nvme\d+)(?:c\d+)?(?:n\d+)?(?:p\d+)?")
 
@@ -29,9 +29,23 @@ class Policy:
     fs_read_only: Severity = Severity.CRITICAL
 
 
-def read(host: Host) -> tuple[Event, ...]:
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What the kernel said of disks, and the names of those that it has, in the memory of all that it had since boot.
+
+    `names` is None where they are not known: then a line counts whatever it names.
+    """
+
+    events: tuple[Event, ...] = ()
+    names: tuple[str, ...] | None = None
+
+
+def read(host: Host) -> Log:
     """`component` is the disk's PCI address where it has one, else the kernel's name."""
-    return tuple(replace(e, component=_pci(host, e.component) or e.component) for e in events(host.kernel_log(), RULES))
+    found = events(host.kernel_log(), RULES)
+    named = tuple(replace(e, component=_pci(host, e.component) or e.component) for e in found)
+    blocks = host.glob("/sys/class/block/*")
+    return Log(named, tuple(p.name for p in (*blocks, *host.glob("/sys/class/nvme/nvme*"))) if blocks else None)
 
 
 def _pci(host: Host, name: str) -> str:
@@ -43,16 +57,34 @@ def _pci(host: Host, name: str) -> str:
     return address if ADDRESS.fullmatch(address) else ""
 
 
-def judge(now: tuple[Event, ...], before: tuple[Event, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """One finding a part and fault."""
+def judge(now: Log, before: Log | None, policy: Policy) -> Iterator[Finding]:
+    """One finding a part and fault; lines about a disk that is not here, and was not in this boot, are a warning."""
+    names = next_state(before, now).names
     merged: dict[tuple[str, str], Event] = {}
-    for event in now:
-        known = merged.get((event.kind, event.component), replace(event, lines=0))
-        merged[event.kind, event.component] = replace(known, lines=known.lines + event.lines)
+    for event in now.events:
+        kind = event.kind if _is_here(event.component, names) else "unknown"
+        known = merged.get((kind, event.component), replace(event, kind=kind, lines=0))
+        merged[kind, event.component] = replace(known, lines=known.lines + event.lines)
     seen = [e for e in merged.values() if not any(fnmatchcase(e.component, p) for p in policy.ignore)]
     kinds = ("io_error", "disk_reset", "disk_lost", "fs_error", "fs_read_only")
-    names = {"io_error": "disk_io_error", "fs_read_only": "fs_forced_read_only"}
-    yield from findings(seen, {kind: (names.get(kind, kind), getattr(policy, kind)) for kind in kinds})
+    codes = {"io_error": "disk_io_error", "fs_read_only": "fs_forced_read_only"}
+    worth = {kind: (codes.get(kind, kind), getattr(policy, kind)) for kind in kinds}
+    yield from findings(seen, {**worth, "unknown": UNKNOWN_DEVICE})
+
+
+def _is_here(component: str, names: tuple[str, ...] | None) -> bool:
+    """A PCI address comes from the disk itself; a namespace or partition of an NVMe disk goes with its controller."""
+    if names is None or ADDRESS.fullmatch(component) or component in names:
+        return True
+    found = _NVME.fullmatch(component)
+    return found is not None and found[1] in names
+
+
+def next_state(before: Log | None, now: Log) -> Log:
+    """The names of all disks that were here since boot."""
+    if now.names is None:
+        return Log(names=before.names if before else None)
+    return Log(names=tuple(sorted({*now.names, *((before.names if before else None) or ())})))
 
 
 CHECK = Check(
@@ -60,7 +92,14 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("disk_io_error", "disk_reset", "disk_lost", "fs_error", "fs_forced_read_only"),
-    next_state=nothing,
+    faults=(
+        "disk_io_error",
+        "disk_reset",
+        "disk_lost",
+        "fs_error",
+        "fs_forced_read_only",
+        "kernel_line_unknown_device",
+    ),
+    next_state=next_state,
     kernel_pattern=pattern(RULES),
 )
