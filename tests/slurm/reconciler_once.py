@@ -16,9 +16,11 @@ from nodetriage.controller.scheduler import NodeView
 from nodetriage.controller.settings.policy_file import load_policy
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.slurm.client import Slurm
-from nodetriage.controller.store import schema
+from nodetriage.controller.store import schema, state_store
 from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.mappers import Seen
 from nodetriage.controller.store.store import Store
+from nodetriage.v1 import health_pb2
 
 LIMIT_S = 120
 
@@ -44,11 +46,19 @@ async def run(path: str, policy: Policy, environment: Mapping[str, str] | None =
     a = schema.actions.c
     undone = select(func.count()).where(a.status.in_(("pending", "started")))
 
+    def ok_now(node: str) -> Seen:
+        """Each node's heartbeat: its only check ran just now, and is ok."""
+        at_us = state_store.to_us(reconciler.now())
+        beat = health_pb2.Heartbeat(boot_id=reconciler.state.nodes[node].boot_id)
+        beat.checks.add(check="gpu_xid", outcome=health_pb2.OUTCOME_OK, age_ms=0)
+        return Seen(node, 0.0, at_us, beat, at_us)
+
     async def all_is_done() -> bool:
         if (
             slurm.looks < 2 or reconciler.state.cursor < store.newest_id
         ):  # the second look began after the first was taken in
             return False
+        await reconciler.checks_heard(ok_now)
         await reconciler.post(Tick())
         return not await store.read(lambda c: c.scalar(undone))
 

@@ -228,6 +228,7 @@ class Daemon:
             if fell or back:
                 await self._reconciler.contact(fell, back)
             before = silent
+            await self._reconciler.checks_heard(self._last_seen.of)
 
     async def _stay_alive(self) -> None:
         every_s = self._notify.watchdog_s / 3 or ALIVE_EVERY_S

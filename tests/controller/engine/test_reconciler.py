@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fake_slurm import FakeSlurm
+from reported import all_ok
 from sqlalchemy import select
 
 from nodetriage.controller.engine.reconciler import Reconciler
@@ -186,6 +187,7 @@ async def test_an_operator_brings_a_repaired_node_back(tmp_path: Path) -> None:
         await until(lambda: controller.status("n1") == "done")
         await controller.tell("n1", "CLEARED")
         await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
+        await controller.reconciler.post(all_ok(controller.reconciler.state.nodes["n1"], datetime.now(UTC)))
         await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
         await until(lambda: controller.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
     assert slurm.said[-1] == "undrain n1"
@@ -200,6 +202,7 @@ async def test_an_undrain_is_called_off_when_the_fault_comes_back_first(tmp_path
         slurm.down = True
         await controller.tell("n1", "CLEARED")
         await until(lambda: not controller.reconciler.state.nodes["n1"].open_findings)
+        await controller.reconciler.post(all_ok(controller.reconciler.state.nodes["n1"], datetime.now(UTC)))
         await controller.reconciler.command(OperatorCommand("undrain", "n1", "olga"))
         await until(lambda: controller.status("n1") == DrainStatus.RETURNING)
         await controller.tell("n1")

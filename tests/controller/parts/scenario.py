@@ -10,6 +10,9 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     refuse NODE FAULT PART JOB         an agent's event: a hook of ours refused the job
     hook_error NODE prolog|epilog      Slurm drains the node because a hook failed
     hooks              print for what the nodes' hooks may refuse jobs
+    ran NODE OUTCOME   all its checks ran, its heartbeat reports this outcome; `clear` reports ok
+    reboot NODE        someone has Slurm reboot it (nextstate=RESUME)
+    up NODE            that ends, and its agent has not started yet
     boot NODE          it was rebooted: its agent starts anew
     do                 the performer does all that is due
     see                the controller reads Slurm's nodes
@@ -45,6 +48,7 @@ from typing import Any
 
 from checked import Steps
 from fake_slurm import FakeSlurm
+from reported import all_ok
 from sqlalchemy import create_engine
 
 from nodetriage.checks.model import Severity
@@ -137,6 +141,8 @@ class Scenario:
         more = {"fault": fault, "component": component, "severity": Severity[severity.upper()]}
         check = CHECKS.get(fault.partition("_")[0], "check")
         self._say(node, KINDS[verb], check=check, places=(f"mount source {source}",) if source else (), **more)
+        if verb == "clear" and self.state.nodes[node].drain is not None:
+            self.take(all_ok(self.state.nodes[node], self.now))  # the run that cleared it, in the next heartbeat
 
     def _refuse(self, verb: str, node: str, fault: str, component: str, job: str) -> None:
         self._say(node, EventKind.REFUSED, check="prolog", fault=fault, component=component, job=job)
@@ -149,6 +155,9 @@ class Scenario:
             words = [f"{f.fault} on {f.component}: granted" for f in facts.granted]
             words += [f"{f.fault} on {f.component}: held, {f.why}" for f in facts.held]
             self.out.append(f"{name}: {'; '.join(words) or 'nothing now'}")
+
+    def _ran(self, verb: str, node: str, outcome: str) -> None:
+        self.take(all_ok(self.state.nodes[node], self.now, outcome))
 
     def _boot(self, verb: str, node: str) -> None:
         self.boots[node] = self.boots.get(node, 0) + 1
@@ -206,6 +215,14 @@ class Scenario:
     def _heard(self, verb: str, *nodes: str) -> None:
         self.take(ContactChanged(back=nodes))
 
+    def _reboot(self, verb: str, node: str) -> None:
+        self.slurm.set_drain(node, "kernel update, olga", "olga")
+        self.slurm.set_flag(node, "reboot_issued", True)
+
+    def _up(self, verb: str, node: str) -> None:
+        self.slurm.set_flag(node, "reboot_issued", False)
+        self.slurm.resume(node)
+
     def _lose(self, verb: str, node: str) -> None:
         self.slurm.set_down(node, "Not responding")
 
@@ -257,6 +274,9 @@ class Scenario:
 
     def _wait(self, verb: str, seconds: str) -> None:
         self.now += timedelta(seconds=float(seconds))
+        for node in tuple(self.state.nodes.values()):
+            if node.checks is not None and node.silent_since is None:  # its heartbeats go on
+                self.take(replace(node.checks, at=self.now))
         self.take(Tick())
 
     def _reason(self, verb: str, node: str, user: str, *reason: str) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from checked import Steps
 from fake_slurm import FakeSlurm
+from reported import all_ok
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.engine import actions
@@ -92,6 +93,7 @@ class Month:
         elif chance < 0.09 and self._open:
             name = self.random.choice(sorted(self._open))
             yield self._event(name, EventKind.CLEARED)
+            yield all_ok(self.state.nodes[name], self.now)
             del self._open[name]
             if self.random.random() < 0.7:
                 yield OperatorCommand("undrain", name, "olga")

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from checked import Steps
+from reported import all_ok
 from soak_judge import FLAPPING, OWN_HIGH, OWN_LOW, Figures, Judge
 from soak_parts import DAY, WatchfulSlurm, recorded_faults
 
@@ -222,9 +223,16 @@ class Soak:
         number = next(self._seq)
         given = {"check": "gpu_xid", "version": "1", **about}
         self._take(NodeEvent(number, name, "boot", number, self.now, kind, **given))  # type: ignore[arg-type]
+        if kind is EventKind.CLEARED and self.state.nodes[name].drain is not None:
+            self._report(name)
+            for wait_s in (300, 601, 3500):
+                self.at(self.now_s + wait_s, lambda: self._report(name))
         if kind is EventKind.RAISED:
             for wait_s in (61, 301, 900):
                 self.at(self.now_s + wait_s, lambda: self._take(Tick()))
+
+    def _report(self, name: str) -> None:
+        self._take(all_ok(self.state.nodes[name], self.now))
 
     def _take(self, event: Event) -> None:
         before = self.state

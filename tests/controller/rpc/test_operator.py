@@ -13,6 +13,7 @@ import grpc
 import pytest
 from fake_slurm import FakeSlurm
 from fleet_client import agent, event, serving
+from reported import all_ok
 from sqlalchemy import select
 
 from nodetriage.checks.model.settings import ConfigError
@@ -93,6 +94,7 @@ async def test_a_repaired_node_is_brought_back_and_one_that_is_not_is_refused(tm
         cleared = event(2, fault="gpu_off_bus", kind=pb.EVENT_KIND_CLEARED)
         await stream.send(pb.AgentMessage(events=pb.EventBatch(events=[cleared])))
         await there.until(lambda: not there.reconciler.state.nodes["n1"].open_findings)
+        await there.reconciler.post(all_ok(there.reconciler.state.nodes["n1"], there.reconciler.now()))
         assert (await there.ask("Undrain", pb.NodesRequest(actor=OLGA, nodes="n1"))).done
         await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.HEALTHY)
         nobody = await there.ask("Undrain", pb.NodesRequest(actor=OLGA, nodes="n9"))

@@ -9,6 +9,7 @@ import checked
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reported import all_ok
 from sqlalchemy import Engine
 
 from nodetriage.checks.model import Severity
@@ -167,7 +168,9 @@ def test_the_story_of_a_node_is_told_from_the_first_sign_to_its_return(
     told.do(ActionKind.REQUEUE, began + timedelta(seconds=16))
     told.event(began + timedelta(minutes=30), "gpu_off_bus", GPU, "CLEARED")
     told.event(began + timedelta(minutes=30), "pcie_fatal", "0000:1b:00.0", "CLEARED")
-    told.take(OperatorCommand("undrain", "n1", "olga"), began + timedelta(minutes=40))
+    repaired = began + timedelta(minutes=40)
+    told.take(all_ok(told.state.nodes["n1"], repaired), repaired)
+    told.take(OperatorCommand("undrain", "n1", "olga"), repaired)
     told.do(ActionKind.UNDRAIN, began + timedelta(minutes=41))
 
     assert main(["incidents", "--database", database_url, "--json"]) == 0

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from nodetriage.controller.engine import inputs
+from nodetriage.controller.engine import check_reports, inputs
 from nodetriage.controller.engine.executor import RETRY_FIRST_S, Executor
 from nodetriage.controller.engine.guarded_step import guarded_step
 from nodetriage.controller.engine.poller import Places, Poller
@@ -33,6 +33,7 @@ from nodetriage.controller.policy.state import (
 from nodetriage.controller.scheduler import Scheduler
 from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.store import action_queue, state_store
+from nodetriage.controller.store.mappers import Seen
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2
@@ -130,6 +131,11 @@ class Reconciler:
             await self._poller.looked(SCHEDULER_ASKED_WITHIN_S)
         await self.post(ContactChanged(tuple(lost), tuple(back)))
         self._poller.wake()
+
+    async def checks_heard(self, heard: Callable[[str], Seen | None]) -> None:
+        """Reports to the policy what heartbeats say of drained nodes. Call it every second or so."""
+        for report in check_reports.reports(self._state, heard):
+            await self.post(report)
 
     async def run(self) -> None:
         """Until cancelled. Raises what the database says when even its first reading fails."""

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
+from nodetriage.controller.policy.drains import return_gate
 from nodetriage.controller.policy.drains.budget import is_witnessed
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import (
@@ -26,6 +27,8 @@ Due = tuple[Rule, FindingFact]
 def node(work: UnitOfWork, name: str, policy: Policy) -> None:
     facts = work.node(name)
     if facts is None or facts.state is NodeState.RETIRED:
+        return
+    if return_gate.awaits_boot(facts):
         return
     facts = _shadow(work, facts, policy)
     due = acting(work.fleet, facts, work.now, policy)

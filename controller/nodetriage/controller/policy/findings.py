@@ -62,7 +62,10 @@ def _boot(node: NodeFacts, event: NodeEvent) -> NodeFacts | None:
     kept = node.findings
     if node.boot_id != event.boot_id:
         kept = tuple(f for f in node.findings if f.boot_id == CONTROLLER_BOOT)
-    return replace(node, boot_id=event.boot_id, profile=profile, version=version, findings=kept)
+    node = replace(node, profile=profile, version=version)
+    if node.boot_id == event.boot_id:
+        return node
+    return replace(node, boot_id=event.boot_id, findings=kept, checks=None, reboot_at=None)
 
 
 def _told(before: FindingFact | None, event: NodeEvent, work: UnitOfWork) -> FindingFact:

@@ -115,3 +115,22 @@ class HookFacts:
     granted: tuple[HookFinding, ...] = ()
     held: tuple[HookFinding, ...] = ()
     last_granted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFact:
+    """One check of a node, as a heartbeat reports it. `outcome` is ok, findings, skipped, broken or hung."""
+
+    check: str
+    outcome: str
+    ran_at: datetime | None  # the end of the run that gave the outcome, by our clock; None: it never ran
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksReported:
+    """What a node's heartbeat says of the checks that can see the faults it is drained for."""
+
+    node: str
+    boot_id: str
+    at: datetime  # when the heartbeat arrived
+    checks: tuple[CheckFact, ...] = ()

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from nodetriage.controller.policy import breaker, common_mode, evaluate
+from nodetriage.controller.policy.drains import return_gate
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -42,6 +43,8 @@ def recheck(state: FleetState, action: Action, now: datetime, policy: Policy) ->
         return Rechecked(Then.CANCEL, "its incident is over")
     if node.maintenance is not None:
         return Rechecked(Then.CANCEL, f"{action.node} is in maintenance")
+    if return_gate.awaits_boot(node):
+        return Rechecked(Then.WAIT, f"{action.node} is rebooting: its new boot has not reported yet")
     if action.kind is not ActionKind.UNDRAIN and policy.mode is not Mode.ENFORCE:
         return Rechecked(Then.CANCEL, f"the mode is {policy.mode}")
     if action.kind is ActionKind.DRAIN:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodetriage.controller.policy import common_mode, drain_limits, maintenance
-from nodetriage.controller.policy.drains import adoption, repair
+from nodetriage.controller.policy.drains import adoption, repair, return_gate
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, parse_reason
@@ -56,7 +56,8 @@ def consider(work: UnitOfWork, node: NodeFacts, policy: Policy) -> None:
         node = work.put(replace(node, drain=drain))
     assert drain.clear_since is not None
     lasted = work.now - drain.clear_since >= timedelta(seconds=policy.return_hold_s)
-    if drain.by_hand or (lasted and _may_return_alone(node, drain, policy)):
+    may_return = drain.by_hand or (lasted and _may_return_alone(node, drain, policy))
+    if may_return and not return_gate.blocked(node, drain, work.now):
         _undrain(work, node, drain)
 
 
@@ -82,6 +83,8 @@ def undrain(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> str:
         return f"its drain is {drain.status}"
     if left := _still_there(node, policy):
         return f"still there: {', '.join(left)}"
+    if blocked := return_gate.blocked(node, drain, work.now):
+        return blocked
     drain = replace(drain, by_hand=True)
     _undrain(work, work.put(replace(node, drain=drain)), drain)
     return ""
@@ -115,12 +118,16 @@ def compare(work: UnitOfWork, seen: SchedulerSeen, policy: Policy) -> list[str]:
             continue
         shared = seen.places.get(view.name, ())
         asleep = view.power_saving or view.rebooting
+        if view.rebooting:
+            node = work.put(replace(node, reboot_at=seen.read_at))
         if (node.partitions, node.places, node.asleep) != (view.partitions, shared, asleep):
             node = work.put(replace(node, partitions=view.partitions, places=shared, asleep=asleep))
         in_maintenance, node = node.maintenance, maintenance.compare(work, node, view)
         if node.maintenance is not in_maintenance:
             again.append(view.name)
         drain = node.drain
+        if view.rebooting:
+            continue  # whoever reboots it may give it a reason and a next state of theirs: that is no decision yet
         if drain is None and adoption.adopt(work, node, view, seen.read_at):
             again.append(view.name)
             continue
@@ -176,6 +183,9 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
 
 
 def _resumed_by_hand(work: UnitOfWork, node: NodeFacts, drain: DrainFact, policy: Policy) -> None:
+    if return_gate.awaits_boot(node):
+        _back(work, node, "resumed by a reboot", "scheduler")
+        return
     node = _back(work, node, "resumed in the scheduler", "scheduler")
     left = _still_there(node, policy)
     if not left or node.maintenance is not None:

@@ -10,6 +10,7 @@ from nodetriage.checks.model import Confidence, Severity
 from nodetriage.controller.policy.fleet_state import (
     AdmittedDrain,
     BreakerFacts,
+    ChecksReported,
     FleetIncident,
     HookFacts,
     MaintenanceFact,
@@ -147,6 +148,8 @@ class NodeFacts:
     maintenance: MaintenanceFact | None = None
     removals: tuple[datetime, ...] = ()  # our drains of it, within the lemon window
     upkeep: Upkeep = field(default_factory=Upkeep)
+    checks: ChecksReported | None = None  # the last report of this boot
+    reboot_at: datetime | None = None  # the scheduler showed then that it reboots; its new boot has not reported yet
 
     @property
     def open_findings(self) -> tuple[FindingFact, ...]:
@@ -282,7 +285,9 @@ class SchedulerFailed:
     text: str
 
 
-Event = NodeEvent | SchedulerSeen | ActionDone | Tick | OperatorCommand | ContactChanged | SchedulerFailed
+Event = (
+    NodeEvent | SchedulerSeen | ActionDone | Tick | OperatorCommand | ContactChanged | SchedulerFailed | ChecksReported
+)
 
 
 class Step(NamedTuple):

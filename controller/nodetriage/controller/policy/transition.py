@@ -23,7 +23,8 @@ from nodetriage.controller.policy import (
     recovery,
     requeues,
 )
-from nodetriage.controller.policy.drains import held, repair
+from nodetriage.controller.policy.drains import held, repair, return_gate
+from nodetriage.controller.policy.fleet_state import ChecksReported
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.orders import fleet as fleet_orders
 from nodetriage.controller.policy.orders import take as orders
@@ -82,6 +83,8 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
             return orders.take(work, event, policy)
         case ContactChanged():
             liveness.changed(work, event, policy.breaker)
+        case ChecksReported():
+            return return_gate.reported(work, event)
         case SchedulerFailed():
             breaker.count_failure(work, policy.breaker)
         case Tick():

@@ -1,0 +1,74 @@
+"""Turns heartbeats of drained and rebooting nodes into reports for the policy; those of others are left out."""
+
+import functools
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from nodetriage.controller.policy.drains.return_gate import MOST_CHECKS
+from nodetriage.controller.policy.fleet_state import CheckFact, ChecksReported
+from nodetriage.controller.policy.state import FleetState, NodeFacts
+from nodetriage.controller.store.fleet import NEVER_RAN
+from nodetriage.controller.store.mappers import Seen
+from nodetriage.controller.store.state_store import from_us
+from nodetriage.v1 import health_pb2
+
+REPORT_EVERY = timedelta(seconds=60)  # where nothing but the age of a run has changed
+_OUTCOMES = {
+    health_pb2.OUTCOME_OK: "ok",
+    health_pb2.OUTCOME_FINDINGS: "findings",
+    health_pb2.OUTCOME_SKIPPED: "skipped",
+    health_pb2.OUTCOME_HUNG: "hung",
+}
+
+
+def reports(state: FleetState, heard: Callable[[str], Seen | None]) -> list[ChecksReported]:
+    """What is new of the nodes that a drain of ours keeps out of work, or whose reboot is awaited."""
+    wanted = (n for n in state.nodes.values() if (n.drain is not None and not n.drain.theirs) or n.reboot_at)
+    found = ((node, _report(node, heard(node.node))) for node in wanted)
+    return [report for node, report in found if report is not None and _is_news(node, report)]
+
+
+@functools.cache
+def checks_by_fault() -> Mapping[str, frozenset[str]]:
+    """Fault code -> the names of the checks that can see it."""
+    from nodetriage.checks.registry import ALL  # loads every check, which only a drained node is worth
+
+    found: dict[str, set[str]] = {}
+    for check in ALL:
+        for fault in check.faults:
+            found.setdefault(fault, set()).add(check.name)
+    return {fault: frozenset(names) for fault, names in found.items()}
+
+
+def _report(node: NodeFacts, heard: Seen | None) -> ChecksReported | None:
+    if heard is None or heard.heartbeat is None or heard.heartbeat_us is None:
+        return None
+    if heard.heartbeat.boot_id != node.boot_id:
+        return None
+    causes = node.drain.causes if node.drain is not None else ()
+    seeing = {f.check for f in node.findings if f.fault in causes}.union(
+        *(checks_by_fault().get(c, ()) for c in causes)
+    )
+    checks = [_fact(told, heard.heartbeat_us) for told in heard.heartbeat.checks if told.check in seeing]
+    checks.sort(key=lambda c: c.check)
+    return ChecksReported(node.node, node.boot_id, from_us(heard.heartbeat_us), tuple(checks[:MOST_CHECKS]))
+
+
+def _fact(told: health_pb2.CheckState, heard_us: int) -> CheckFact:
+    ran_at: datetime | None = None if told.age_ms == NEVER_RAN else from_us(heard_us - told.age_ms * 1000)
+    return CheckFact(told.check, _OUTCOMES.get(told.outcome, "broken"), ran_at)
+
+
+def _is_news(node: NodeFacts, report: ChecksReported) -> bool:
+    last = node.checks
+    if last is None or report.at - last.at >= REPORT_EVERY or node.reboot_at is not None:
+        return last is None or report.at > last.at
+    if [(c.check, c.outcome) for c in last.checks] != [(c.check, c.outcome) for c in report.checks]:
+        return True
+    drain = node.drain
+    since = (drain.clear_since or drain.wanted_at) if drain is not None else report.at
+    return any(_ran(new, since) and not _ran(old, since) for old, new in zip(last.checks, report.checks, strict=True))
+
+
+def _ran(check: CheckFact, since: datetime) -> bool:
+    return check.ran_at is not None and check.ran_at > since
