@@ -75,4 +75,4 @@ def test_a_slurmrestd_that_cannot_change_nodes_is_said_once_and_scontrol_drains(
         pytest.skip("this machine's Slurm can change nodes over REST")
     drained_and_undrained(slurm_cluster, rest)
     assert "cannot change nodes (from Slurm 23.02 on it can); it offers: v0.0.38" in rest.said[0]
-    assert capsys.readouterr().out.count("slurmrestd not used, scontrol is") == 1
+    assert capsys.readouterr().out.count("slurmrestd failed, using scontrol") == 1

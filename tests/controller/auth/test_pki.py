@@ -164,7 +164,10 @@ def test_the_command_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.
     pki = ("pki", "--dir", str(tmp_path))
     assert run(capsys, *pki, "init")[0] == 0
     assert "node set" in run(capsys, *pki, "issue", "node", "n[1-")[2]
-    assert "only with one controller" in run(capsys, *pki, "issue", "node", "n1", "--address", "10.0.0.1")[2]
+    assert (
+        "expected the role controller and one name"
+        in run(capsys, *pki, "issue", "node", "n1", "--address", "10.0.0.1")[2]
+    )
     with pytest.raises(SystemExit) as stop:
         run(capsys, *pki, "issue", "king", "n1")
     assert stop.value.code == 78

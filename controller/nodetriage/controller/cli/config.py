@@ -1,4 +1,4 @@
-"""The verb `config`: are the controller's files right, and what is in force."""
+"""The verb `config`: checks the controller's files, and shows the settings in force."""
 
 import argparse
 from pathlib import Path
@@ -8,19 +8,19 @@ from nodetriage.controller.cli.options import add_json, print_result
 
 
 def add(verbs: Any) -> None:
-    text = "check the controller's settings, or show what is in force"
+    text = "check the controller's settings, or show those in force"
     verb = verbs.add_parser("config", help=text, description=text)
     inner = verb.add_subparsers(required=True, metavar="VERB", parser_class=type(verb))
     for name, text, run in (
-        ("check", "say whether settings, policy and topology are right", _check),
-        ("show", "say what is in force, and where it is set", _show),
+        ("check", "check settings, policy and topology; the error names file, key and what was expected", _check),
+        ("show", "show the settings in force, and the file that sets each", _show),
     ):
         added = inner.add_parser(name, help=text, description=text)
         added.add_argument("--config", type=Path, metavar="FILE", help="settings (/etc/nodetriage/controller.toml)")
         added.set_defaults(verb=run)
         add_json(added)
         if name == "show":
-            added.add_argument("--changed", action="store_true", help="only what is not a default")
+            added.add_argument("--changed", action="store_true", help="only settings that differ from their default")
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The verb `database`: which revision the tables are at, and the way to the newest."""
+"""The verb `database`: shows the revision of the tables, and upgrades them."""
 
 import argparse
 from pathlib import Path
@@ -8,13 +8,13 @@ from nodetriage.controller.cli.options import add_json, print_result
 
 
 def add(verbs: Any) -> None:
-    text = "show the revision of the database's tables, or bring them to the one that is needed"
+    text = "show the revision of the database's tables, or upgrade them to the one that this controller needs"
     verb = verbs.add_parser("database", help=text, description=text)
     what = verb.add_subparsers(required=True, metavar="WHAT")
-    current = what.add_parser("current", help="show the revision, and the one that is needed")
+    current = what.add_parser("current", help="show the revision, and the one that this controller needs")
     current.set_defaults(verb=_current)
     upgrade = what.add_parser(
-        "upgrade", help="bring the tables to the revision that is needed; stop all controllers first"
+        "upgrade", help="upgrade the tables to the revision that this controller needs; stop all controllers first"
     )
     upgrade.set_defaults(verb=_upgrade)
     for one in (current, upgrade):

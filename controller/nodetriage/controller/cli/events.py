@@ -21,20 +21,22 @@ _FOLLOW_EVERY_S = 0.5
 def add(verbs: Any) -> None:
     text = "what happened, oldest first"
     events = verbs.add_parser("events", help=text, description=text)
-    events.add_argument("--node", action="append", default=[], help="of this node (may be repeated)")
-    events.add_argument("--fault", action="append", default=[], help="of this fault code (may be repeated)")
-    events.add_argument("--severity", choices=("info", "warning", "major", "critical"), help="this severe or worse")
+    events.add_argument("--node", action="append", default=[], help="of this node; may be repeated")
+    events.add_argument("--fault", action="append", default=[], help="of this fault code; may be repeated")
+    events.add_argument(
+        "--severity", choices=("info", "warning", "major", "critical"), help="of this severity or worse"
+    )
     moment.add_since(events, "not older than")
     events.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
     events.add_argument(
-        "--follow", action="store_true", help="stay, and print what comes (with --json: one object a line)"
+        "--follow", action="store_true", help="wait, and print new events as they come (with --json: one object a line)"
     )
     add_options(events)
     events.set_defaults(verb=_events)
-    text = "what the controller decided, and what became of it"
+    text = "what the controller decided, and with what result"
     actions = verbs.add_parser("actions", help=text, description=text)
     actions.add_argument("--node", default="", help="on this node")
-    actions.add_argument("--open", action="store_true", help="only what is still to be done")
+    actions.add_argument("--open", action="store_true", help="only actions that are not done yet")
     actions.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
     add_options(actions)
     actions.set_defaults(verb=_actions)
@@ -61,7 +63,7 @@ def _events(arguments: argparse.Namespace) -> int:
 
 
 def _follow(opened: "Connection", wanted: "EventFilter", arguments: argparse.Namespace) -> int:
-    """Until interrupted. Starts with the last `limit`."""
+    """Prints the last `limit` events and then new ones, until interrupted."""
     from nodetriage.controller.cli import format, render
     from nodetriage.controller.store import history
 
@@ -75,7 +77,7 @@ def _follow(opened: "Connection", wanted: "EventFilter", arguments: argparse.Nam
                 render.show(render.event_line(stored))
             last = stored.cursor
         sys.stdout.flush()
-        opened.rollback()  # lets the database move on between two looks
+        opened.rollback()  # ends the read transaction, so that the next page sees new events
         if len(page) < arguments.limit:
             time.sleep(_FOLLOW_EVERY_S)
         page = history.events_after(opened, dataclasses.replace(wanted, after=last), arguments.limit)

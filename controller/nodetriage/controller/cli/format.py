@@ -1,4 +1,4 @@
-"""How values of the store are written for people and for JSON: times, ages, names of enums, evidence."""
+"""Writes values of the store for people and for JSON: times, ages, names of enums, evidence."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ SEVERITIES = ("info", "warning", "major", "critical")
 
 
 def severity(number: int) -> str:
-    """A word of faults.toml; the number itself where a newer agent knows more; "" for none."""
+    """The severity's name; the number itself for one that only a newer agent knows; "" for none."""
     return SEVERITIES[number - 1] if 1 <= number <= len(SEVERITIES) else str(number or "")
 
 
@@ -32,7 +32,7 @@ def outcome(number: int) -> str:
 
 
 def iso(at_us: int | None) -> str | None:
-    """UTC with microseconds and a Z; None stays None. A clock beyond year 9999 is given as its number."""
+    """UTC with microseconds and a Z; None stays None. A time beyond year 9999 becomes its number."""
     if at_us is None:
         return None
     try:
@@ -43,7 +43,7 @@ def iso(at_us: int | None) -> str | None:
 
 
 def clock(at_us: int | None) -> str:
-    """UTC to the second, as short as a column wants it."""
+    """UTC to the second, for a column."""
     return (iso(at_us) or "").replace("T", " ")[:19]
 
 

@@ -15,17 +15,20 @@ _COLUMNS = ("id", "began", "node", "severity", "what", "ended")
 
 
 def add(verbs: Any) -> None:
-    text = "what happened, grouped by node, device and time: faults, incidents of the fleet, planned stops"
+    text = "faults, fleet incidents and planned stops, grouped by node, device and time"
     incidents = verbs.add_parser("incidents", help=text, description=text)
     moment.add_since(incidents, "that began after", "7d")
     incidents.add_argument("--node", default="", help="of this node")
     incidents.add_argument(
-        "--severity", choices=("info", "warning", "major", "critical"), default="major", help="or worse (major)"
+        "--severity",
+        choices=("info", "warning", "major", "critical"),
+        default="major",
+        help="of this severity or worse (major)",
     )
     incidents.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
     add_options(incidents)
     incidents.set_defaults(verb=_incidents)
-    text = "one incident, from its first sign to its end, with the time that each stage took"
+    text = "one incident from its first symptom to its end, and how long each stage took; or end a fleet incident"
     one = verbs.add_parser("incident", help=text, description=text)
     one.add_argument("id", metavar="ID", nargs="+", help="an incident; `close ID` ends an incident of the fleet")
     one.add_argument("--reason", default="", metavar="WHY", help="what you found, for close")
@@ -64,17 +67,17 @@ def _story(arguments: argparse.Namespace, wanted: str) -> int:
     from nodetriage.controller.store import incident_rows, state_store
     from nodetriage.controller.store.database import NoDatabase
 
-    told = next((i for i in _read(arguments, "") if i.id == wanted), None)
-    if told is None:
+    found = next((i for i in _read(arguments, "") if i.id == wanted), None)
+    if found is None:
         raise NoDatabase(f"{wanted}: no such incident; `nodetriagectl incidents` lists them")
     with connection(arguments) as opened:
-        lines = incident_rows.lines(opened, told)
+        lines = incident_rows.lines(opened, found)
     story = [{"at": format.iso(state_store.to_us(at)), "what": what} for at, what in lines]
-    stages = "  ".join(f"{name} {seconds:.1f} s" for name, seconds in told.stages.items() if seconds is not None)
-    head = render.record_table(_COLUMNS, [_row(told)])
+    stages = "  ".join(f"{name} {seconds:.1f} s" for name, seconds in found.stages.items() if seconds is not None)
+    head = render.record_table(_COLUMNS, [_row(found)])
     clock = [{"time (UTC)": (line["at"] or "").replace("T", " ")[:23], "what": line["what"]} for line in story]
     parts = (head, "", stages, "", render.record_table(("time (UTC)", "what"), clock))
-    print_result(arguments, {**_json(told), "story": story}, *parts)
+    print_result(arguments, {**_json(found), "story": story}, *parts)
     return 0
 
 
@@ -89,39 +92,39 @@ def _read(arguments: argparse.Namespace, node: str) -> list["Incident"]:
             raise NoDatabase(str(error)) from error
 
 
-def _row(told: "Incident") -> dict[str, str]:
+def _row(incident: "Incident") -> dict[str, str]:
     from nodetriage.controller.cli import format
     from nodetriage.controller.store import state_store
 
-    also = [f for f in told.faults if f != told.fault]
-    what = f"{told.fault} {told.component}" + (f" (and {', '.join(also)})" if also else "")
+    also = [f for f in incident.faults if f != incident.fault]
+    what = f"{incident.fault} {incident.component}" + (f" (and {', '.join(also)})" if also else "")
     return {
-        "id": told.id,
-        "began": format.clock(state_store.to_us(told.began_at)),
-        "node": told.node or "fleet",
-        "severity": told.severity.name.lower() if told.kind != "planned" else "planned",
+        "id": incident.id,
+        "began": format.clock(state_store.to_us(incident.began_at)),
+        "node": incident.node or "fleet",
+        "severity": incident.severity.name.lower() if incident.kind != "planned" else "planned",
         "what": what,
-        "ended": format.clock(state_store.to_us(told.ended_at)) if told.ended_at else "-",
+        "ended": format.clock(state_store.to_us(incident.ended_at)) if incident.ended_at else "-",
     }
 
 
-def _json(told: "Incident") -> dict[str, Any]:
+def _json(incident: "Incident") -> dict[str, Any]:
     from nodetriage.controller.cli import format
     from nodetriage.controller.store import state_store
     from nodetriage.controller.store.incidents import on_path_s
 
     return {
-        "id": told.id,
-        "class": told.kind,
-        "node": told.node,
-        "fault": told.fault,
-        "component": told.component,
-        "severity": told.severity.name.lower(),
-        "faults": list(told.faults),
-        "began_at": format.iso(state_store.to_us(told.began_at)),
-        "ended_at": format.iso(state_store.to_us(told.ended_at)) if told.ended_at else None,
-        "stages_s": dict(told.stages),
-        "on_path_s": on_path_s(told),
-        "by_hand": told.by_hand,
-        "events": [s.cursor for s in told.symptoms],
+        "id": incident.id,
+        "class": incident.kind,
+        "node": incident.node,
+        "fault": incident.fault,
+        "component": incident.component,
+        "severity": incident.severity.name.lower(),
+        "faults": list(incident.faults),
+        "began_at": format.iso(state_store.to_us(incident.began_at)),
+        "ended_at": format.iso(state_store.to_us(incident.ended_at)) if incident.ended_at else None,
+        "stages_s": dict(incident.stages),
+        "on_path_s": on_path_s(incident),
+        "by_hand": incident.by_hand,
+        "events": [s.cursor for s in incident.symptoms],
     }

@@ -1,4 +1,4 @@
-"""The command `nodetriagectl`: what an operator asks of the fleet. Verbs import what they need when called."""
+"""The command `nodetriagectl`. Each verb imports what it needs when it runs."""
 
 import argparse
 import contextlib
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(str(error), UNKNOWN)
     except SQLAlchemyError as error:
         return _say(f"database: {reason_of(error)}", UNKNOWN)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNKNOWN
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser)
     for module in OWN:
         import_module(module).add(verbs)
-    # The verbs of the analysis load only where one may be meant: `nodes` and `events` stay quick.
+    # The analysis loads only for a verb that is not one of the controller's: `nodes` and `events` stay quick.
     if not arguments or arguments[0] not in verbs.choices:
         _add_analysis(verbs)
     return parser

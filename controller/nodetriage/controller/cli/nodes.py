@@ -8,11 +8,11 @@ from nodetriage.controller.cli.options import add_options, connection, print_res
 
 
 def add(verbs: Any) -> None:
-    text = "every node: its state, when its agent last spoke, what is wrong with it"
+    text = "all nodes: state, when the agent last spoke, open findings"
     nodes = verbs.add_parser("nodes", help=text, description=text)
     add_options(nodes)
     nodes.set_defaults(verb=_nodes)
-    text = "one node: its state, open findings, checks, and what was done about it"
+    text = "one node: state, open findings, checks, actions"
     node = verbs.add_parser("node", help=text, description=text)
     node.add_argument("name", metavar="NAME")
     add_options(node)

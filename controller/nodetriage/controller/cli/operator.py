@@ -11,14 +11,14 @@ from nodetriage.controller.cli.options import add_options, connection, print_res
 def add(verbs: Any) -> None:
     _add_breaker(verbs)
     _add_agent_verbs(verbs)
-    text = "drains that wait for the drain limits or the breaker, as they will be let through"
+    text = "drains that wait for the drain limits or the breaker, the next one first"
     queue = verbs.add_parser("queue", help=text, description=text)
     add_options(queue)
     queue.set_defaults(verb=_queue)
 
 
 def _add_breaker(verbs: Any) -> None:
-    text = "the breaker that stops drains and requeues when too much fails at once"
+    text = "show, open or close the breaker, which stops drains and requeues when too much fails at once"
     breaker = verbs.add_parser("breaker", help=text, description=text)
     breaker.add_argument("what", choices=("status", "open", "close"), help="open and close need --reason")
     breaker.add_argument("--reason", default="", metavar="WHY", help="others will read it")
@@ -28,16 +28,16 @@ def _add_breaker(verbs: Any) -> None:
 
 
 def _add_agent_verbs(verbs: Any) -> None:
-    text = "tell a node's agent that an event-like fault has been dealt with"
+    text = "end a fault of one event (an Xid, a kernel oops) that you have repaired"
     clear = verbs.add_parser("clear", help=text, description=text)
     for name in ("nodes", "check", "component", "fault"):
         clear.add_argument(name, metavar=name.upper())
     add_socket(clear)
     clear.set_defaults(verb=_clear)
-    text = "have a node's agent run its checks now"
+    text = "run checks on a node now"
     run = verbs.add_parser("run-checks", help=text, description=text)
     run.add_argument("nodes", metavar="NODES")
-    run.add_argument("checks", metavar="CHECK", nargs="*", help="these alone; all where none is named")
+    run.add_argument("checks", metavar="CHECK", nargs="*", help="only these; without one, all")
     add_socket(run)
     run.set_defaults(verb=_run_checks)
 

@@ -1,4 +1,4 @@
-"""What the verbs share: their options, a connection that can only read, and how they print."""
+"""What the verbs share: options, a read-only connection, and output."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """--config, --database and --json, as every reading verb has them."""
+    """--config, --database and --json, for a verb that reads the history."""
     source = verb.add_mutually_exclusive_group()
     source.add_argument("--config", type=Path, metavar="FILE", help="the controller's settings, to find its database")
     source.add_argument("--database", metavar="URL", help="sqlite:///FILE or postgresql://HOST/NAME")
@@ -32,7 +32,7 @@ def add_json(verb: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def connection(arguments: argparse.Namespace) -> Iterator["Connection"]:
-    """A read-only connection. Raises ConfigError, NoDatabase, or what SQLAlchemy says of a database away."""
+    """A read-only connection. Raises ConfigError, NoDatabase, SQLAlchemyError."""
     from nodetriage.controller import config
     from nodetriage.controller.store.database import NoDatabase, has_tables, open_database
 
@@ -75,6 +75,6 @@ def print_result(arguments: argparse.Namespace, value: Any, *parts: "Table | Lin
 
 
 def print_json(value: Any) -> None:
-    """ASCII: what a node wrote is escaped."""
+    """Prints ASCII: JSON escapes all else that a node sent."""
     json.dump(value, sys.stdout, indent=2 if sys.stdout.isatty() else None)
     sys.stdout.write("\n")

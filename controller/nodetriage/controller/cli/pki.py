@@ -16,7 +16,7 @@ ENDS_SOON, ENDED = 1, 2
 
 
 def add(verbs: Any) -> None:
-    text = "make, renew and show the certificates by which nodes, controllers and operators know each other"
+    text = "make, renew and show the certificates of nodes, controllers and operators"
     verb = verbs.add_parser("pki", help=text, description=text)
     _common(verb)
     actions = verb.add_subparsers(required=True, metavar="ACTION", dest="action")
@@ -28,21 +28,21 @@ def add(verbs: Any) -> None:
     issue.add_argument("role", choices=_ROLES)
     issue.add_argument("names", nargs="+", metavar="NAME", help="a name, or a node set as gpu[001-128]")
     issue.add_argument(
-        "--address", action="append", default=[], help="by which agents call the controller; may be repeated"
+        "--address", action="append", default=[], help="an address by which agents call the controller; may be repeated"
     )
     issue.set_defaults(act=_issue)
     for action in (init, issue):
-        action.add_argument("--days", type=_days, metavar="N", help="lifetime, instead of the setting's")
-        action.add_argument("--force", action="store_true", help="replace what is there")
-    text = "make new keys and certificates for the same holders, in the same files"
+        action.add_argument("--days", type=_days, metavar="N", help="lifetime in days, instead of the setting")
+        action.add_argument("--force", action="store_true", help="replace existing files")
+    text = "replace keys and certificates, for the same holders and in the same files"
     renew = actions.add_parser("renew", help=text, description=text)
-    renew.add_argument("names", nargs="*", metavar="NAME", help="only these (node sets may be given)")
+    renew.add_argument("names", nargs="*", metavar="NAME", help="only these; node sets as gpu[001-128]")
     renew.add_argument("--within", type=_days, default=30, metavar="N", help="those that end within N days (30)")
     renew.set_defaults(act=_renew)
     text = "list the certificates; exit status 1 if one ends soon, 2 if one has ended, 3 if there are none"
     show = actions.add_parser("show", help=text, description=text)
-    show.add_argument("files", nargs="*", type=Path, metavar="FILE", help="these instead of the folder's")
-    show.add_argument("--within", type=_days, default=14, metavar="N", help="what counts as soon, in days (14)")
+    show.add_argument("files", nargs="*", type=Path, metavar="FILE", help="these files instead of the folder")
+    show.add_argument("--within", type=_days, default=14, metavar="N", help="how many days are soon (14)")
     show.set_defaults(act=_show)
     for action in (init, issue, renew, show):
         add_json(action)
@@ -51,7 +51,7 @@ def add(verbs: Any) -> None:
 
 def _common(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--config", type=Path, metavar="FILE", help="the controller's settings, for [pki]")
-    verb.add_argument("--dir", type=Path, metavar="DIR", help="the authority's folder, instead of the setting's")
+    verb.add_argument("--dir", type=Path, metavar="DIR", help="folder of the authority, instead of the setting")
 
 
 def _days(text: str) -> float:
@@ -80,7 +80,7 @@ def _now() -> datetime.datetime:
 
 
 def _names(given: list[str]) -> list[str]:
-    """Node sets spelt out, each name once. Raises ConfigError."""
+    """The names of node sets, each once. Raises ConfigError."""
     from nodetriage.checks.model.settings import ConfigError
     from nodetriage.controller.slurm.node_list import expand
 
@@ -105,7 +105,7 @@ def _issue(arguments: argparse.Namespace, settings: "PkiSettings", pki: "Pki") -
     role = Role(arguments.role)
     names = _names(arguments.names)
     if arguments.address and (role is not Role.CONTROLLER or len(names) != 1):
-        raise ConfigError("--address: only with one controller")
+        raise ConfigError("--address: expected the role controller and one name")
     days = arguments.days or settings.days(role)
     files = [str(pki.issue(role, name, arguments.address, days, _now(), arguments.force)) for name in names]
     print_result(arguments, {"files": files}, *files)

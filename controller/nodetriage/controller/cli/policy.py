@@ -18,19 +18,19 @@ JOBS = ("at", "node", "hook", "fault", "component", "job")
 
 
 def add(verbs: Any) -> None:
-    text = "what the policy says of a fault, and whether a policy file is sound"
+    text = "explain what the policy does about a fault, or check a policy file"
     policy = verbs.add_parser("policy", help=text, description=text)
     policy.add_argument("what", choices=("explain", "check"))
     policy.add_argument(
         "subject", metavar="FAULT|FILE", help="explain: a fault code, or an Xid as 79; check: a policy.toml"
     )
-    policy.add_argument("--partition", action="append", default=[], help="of the node (may be repeated)")
-    policy.add_argument("--profile", default="", help="of the node's expected hardware")
+    policy.add_argument("--partition", action="append", default=[], help="of the node; may be repeated")
+    policy.add_argument("--profile", default="", help="the node's hardware profile")
     policy.add_argument(
-        "--severity", choices=("info", "warning", "major", "critical"), help="not the fault's usual one"
+        "--severity", choices=("info", "warning", "major", "critical"), help="instead of the fault's usual severity"
     )
-    policy.add_argument("--node", default="", help="take partitions and profile of this node, from the database")
-    policy.add_argument("--policy", type=Path, metavar="FILE", help="this policy and not the one in force")
+    policy.add_argument("--node", default="", help="use this node's partitions and profile, from the database")
+    policy.add_argument("--policy", type=Path, metavar="FILE", help="this file instead of the policy in force")
     add_options(policy)
     policy.set_defaults(verb=_policy)
     text = "what shadow rules, new checks or a milder mode kept from being done, and jobs that hooks would refuse"
@@ -38,7 +38,7 @@ def add(verbs: Any) -> None:
     moment.add_since(dry_run, "not older than", "7d")
     add_options(dry_run)
     dry_run.set_defaults(verb=_dry_run)
-    text = "what another policy would have done with all that happened; touches nothing"
+    text = "compare what another policy would have done with the recorded history; changes nothing"
     replay = verbs.add_parser("replay", help=text, description=text)
     replay.add_argument("--policy", type=Path, metavar="FILE", required=True, help="the policy to try")
     moment.add_since(replay, "compare what came after", "30d")
@@ -110,7 +110,9 @@ def _node(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
     with connection(arguments) as opened:
         facts = state_store.load(opened).nodes.get(arguments.node)
     if facts is None:
-        raise NoDatabase(f"{arguments.node}: the controller knows no node of this name")
+        raise NoDatabase(
+            f"{arguments.node}: the controller knows no node of this name: `nodetriagectl nodes` lists them"
+        )
     return facts.partitions, facts.profile
 
 

@@ -1,4 +1,4 @@
-"""Slurm through its own commands; docs/slurm.md says what each of them does to node and job, from 22.05 to 24.11."""
+"""Slurm through its own commands; docs/slurm.md says what each does to node and job, from 22.05 to 24.11."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from nodetriage.controller.token_bucket import Bucket, wait_for_token
 T = TypeVar("T")
 log = structlog.get_logger("slurm")
 
-# What slurmctld answers when it was reached and said no; everything else is worth another try soon.
+# What slurmctld answers when it refuses; every other error is worth another try soon.
 _REFUSALS = re.compile(
     r"Invalid node name|Invalid job id|[Ii]nvalid user id|[Aa]ccess/permission denied|presently disabled"
     r"|Only batch jobs|not heterogeneous job leader|[Jj]ob has already finished|not permitted"
 )
-# One node's name. "n[1-100]" or "ALL" would be many: an agent that calls itself so drains nothing.
+# One node's name. "n[1-100]" or "ALL" are many: an agent with such a name drains nothing.
 _ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -62,7 +62,7 @@ class Slurm:
         return found[name]
 
     async def hosts(self) -> Mapping[str, tuple[str, ...]]:
-        """By what names or addresses Slurm reaches each node."""
+        """The names or addresses by which Slurm reaches each node."""
         text = await self._run("sinfo", "-h", "-a", "-N", "-O", output.HOST_FORMAT)
         return _read("sinfo", output.parse_hosts, text)
 
@@ -89,12 +89,12 @@ class Slurm:
             await self._run("scontrol", "update", f"nodename={','.join(nodes)}", "state=drain", f"reason={reason}")
 
     async def undrain(self, node: str) -> None:
-        # Not state=resume: that would also lift a DOWN, which is never ours.
+        # Not state=resume: it also lifts a DOWN, which is never ours.
         if self._rest is None or not await self._over_rest(self._rest, [node], "UNDRAIN", ""):
             await self._run("scontrol", "update", f"nodename={node}", "state=undrain")
 
     async def requeue(self, job: str, *, hold: bool) -> None:
-        # Incomplete: a job that has ended meanwhile, or was already requeued, is left alone.
+        # Incomplete: Slurm leaves a job alone that has ended meanwhile or was already requeued.
         await self._run("scontrol", "requeuehold" if hold else "requeue", "Incomplete", job)
 
     async def release(self, job: str) -> None:
@@ -107,7 +107,7 @@ class Slurm:
         await self._run("scontrol", "notify", job, text)
 
     async def signal_job(self, job: str) -> str:
-        # slurmctld shows nobody what --signal a job asked for; its script does, where it is written there.
+        # slurmctld does not show the --signal of a job; the job's script may.
         wanted = output.parse_signal(await self._run("scontrol", "write", "batch_script", job, "-"))
         if wanted is None:
             return ""
@@ -120,14 +120,14 @@ class Slurm:
             await self._run("scontrol", "update", f"jobid={job}", f"admincomment={OUR_COMMENT}{text}")
 
     async def _over_rest(self, rest: Slurmrestd, nodes: Sequence[str], state: str, reason: str) -> bool:
-        """False where it was not done that way; the log says why. Raises SchedulerRefused where Slurm says no."""
+        """False where slurmrestd did not do it; the log says why. Raises SchedulerRefused where Slurm refuses."""
         for node in nodes:
             await wait_for_token(self._calls)
             try:
                 await rest.set_node_state(node, state, reason)
             except RestUnusable as error:
                 if str(error) != self._rest_why:
-                    log.warning("slurmrestd not used, scontrol is", why=str(error))
+                    log.warning("slurmrestd failed, using scontrol", why=str(error))
                 self._rest_why = str(error)
                 return False
             except RestRefused as error:

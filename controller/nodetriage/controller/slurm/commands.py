@@ -1,4 +1,4 @@
-"""The controller's only user of child programs: bounded in time and output, killed with all they started."""
+"""Runs the controller's child programs, with limits on time and output; kills them with all they started."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 KILL_WAIT_S = 0.5
 OUTPUT_LIMIT_BYTES = 64 << 20
 
-# Slurm's commands take options from the environment too (SINFO_FORMAT, SQUEUE_STATES, SLURM_TIME_FORMAT, ...), so
-# they get none of ours but these.
+# Slurm's commands take options from the environment too (SINFO_FORMAT, SQUEUE_STATES, SLURM_TIME_FORMAT, ...). They get
+# these variables alone.
 _PASSED_ON = ("PATH", "SLURM_CONF", "SLURM_CONF_SERVER")
 
 
 class CommandMissing(Exception):
-    """The program is not installed, or may not be started."""
+    """The program is not installed, or this user may not start it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ async def _begin(
 
 
 class _Listener(asyncio.SubprocessProtocol):
-    """`ended` is set when the child is dead and both its pipes are closed, `exited` when it is dead."""
+    """Sets `exited` when the child is dead, and `ended` when both its pipes are closed too."""
 
     def __init__(self) -> None:
         self.said = {1: bytearray(), 2: bytearray()}
@@ -105,7 +105,7 @@ class _Listener(asyncio.SubprocessProtocol):
 async def _kill(pid: int, listener: _Listener) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    # One in uninterruptible sleep is left to the kernel: waiting for it would stop all acting.
+    # The kernel ends one in uninterruptible sleep some day: waiting for it here would stop all actions.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(KILL_WAIT_S):
             await listener.exited.wait()

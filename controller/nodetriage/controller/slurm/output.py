@@ -1,4 +1,4 @@
-"""What Slurm's commands print, as values. Pure; the formats asked for hold no text of a user's but the drain reason.
+"""What Slurm's commands print, as values. Pure. The drain reason is the only text of a user in these formats.
 
 sinfo(1) and squeue(1), `--Format`: "type[:[.][size][suffix]]". A suffix without a size prints the field whole. The
 suffixes are the ASCII separators, so a reason with bars or line breaks in it stays one field (22.05 and 24.11 alike).
@@ -20,7 +20,7 @@ _NUMBERS = {int(s) for s in signal.Signals}
 
 
 class Garbled(Exception):
-    """This is not what the command prints; the text shows the place."""
+    """The output does not have the form of this command; the text shows where."""
 
 
 def _format(*types: str) -> str:
@@ -95,9 +95,9 @@ def parse_nodes(text: str) -> dict[str, NodeView]:
     """`sinfo -h -a -N -O NODE_FORMAT`: a record for each node and partition. Raises Garbled."""
     found: dict[str, NodeView] = {}
     for name, state, partition, user, reason in _records(text, 5):
-        # The reservation's own word is MAINT, and so is the flag's everywhere but in this field.
+        # This field alone writes MAINT as "maintenance".
         base, *flags = state.lower().replace("maintenance", "maint").split("+")
-        # A partition's default mark is no part of its name; a node without a reason has "none".
+        # "*" marks the default partition; a node without a reason has "none".
         partitions = (partition.removesuffix("*"),) if partition else ()
         before = found.get(name)
         found[name] = NodeView(

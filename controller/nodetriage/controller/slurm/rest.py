@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-ANSWER_LIMIT_BYTES = 16 << 20  # its description of itself is the longest, about 3 MB
+ANSWER_LIMIT_BYTES = 16 << 20  # the longest is /openapi/v3, about 3 MB
 _NODE_PATH = re.compile(r"/slurm/v0\.0\.(\d+)/node/\{node_name\}/?")
-# Slurm's own words that mean no, as scontrol prints them too; of everything else scontrol may know better.
+# Slurm's refusals, which scontrol prints too. After any other error scontrol may succeed.
 _NO = re.compile(r"Invalid node name|Invalid node state")
 
 
 class RestUnusable(Exception):
-    """It was not done over REST: no answer, no way to change nodes, not let in. Another way may work."""
+    """slurmrestd did not do it: no answer, no way to change nodes, or no permission. Another way may work."""
 
 
 class RestRefused(Exception):
-    """Slurm understood, and will not do it."""
+    """Slurm understood the request and refused it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ class RestSettings:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
             raise ValueError(f"rest: expected unix:/PATH, http://HOST:PORT or https://HOST:PORT, got {self.address!r}")
         if parts.scheme == "http" and not _is_loopback(parts.hostname):
-            raise ValueError(f"rest: a token may not cross the network in the clear: https://, not {self.address!r}")
+            raise ValueError(
+                f"rest: a token must not cross the network in the clear: expected https://, got {self.address!r}"
+            )
 
 
 class Slurmrestd:
@@ -67,7 +69,7 @@ class Slurmrestd:
         try:
             self._ask("POST", f"/slurm/{self._version}/node/{quote(node, safe='')}", body)
         except RestUnusable:
-            self._version = ""  # it may be another one by the next time
+            self._version = ""  # the next try asks again: slurmrestd may have been replaced
             raise
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -97,7 +99,7 @@ class Slurmrestd:
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": "application/json", "Connection": "close"}
         if self._settings.token_file is not None:
-            # Read each time: tokens are short-lived, and whoever renews them writes the file.
+            # Read for each call: tokens are short-lived, and who renews them writes the file.
             token = self._settings.token_file.read_text().strip().removeprefix("SLURM_JWT=")
             headers |= {"X-SLURM-USER-NAME": self._settings.user, "X-SLURM-USER-TOKEN": token}
         return headers

@@ -1,4 +1,4 @@
-"""What nodes share, from a file of the site's own: racks, switches, power feeds, whatever fails as one.
+"""What nodes share, from the site's own file: racks, switches, power feeds, anything that fails as one.
 
     [rack]
     r1 = "n[1-8]"

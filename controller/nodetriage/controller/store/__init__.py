@@ -1,1 +1,1 @@
-"""The database: events before their acks, intents before their acts."""
+"""The database: stores events before their acks, and actions before they are done."""

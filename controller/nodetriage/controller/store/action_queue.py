@@ -1,4 +1,4 @@
-"""The recorded actions that are still to be done, and what becomes of each. Functions over a connection."""
+"""The queue of recorded actions that are not done yet. Functions over a connection."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ from nodetriage.controller.store.state_store import keep_jobs, to_us
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An action that is still to be done. `in_doubt`: it was begun, and how that ended is not known."""
+    """An action that is not done yet. `in_doubt`: it was begun, and its end is unknown."""
 
     action: Action
     attempts: int
@@ -22,7 +22,7 @@ class Intent:
 
 
 def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]:
-    """What is to be done now: drains first, then by severity, then in the order in which it was decided."""
+    """The actions that are due: drains first, then by severity, then in the order of their decisions."""
     a = schema.actions.c
     query = select(schema.actions).where(a.status.in_(("pending", "started")), a.next_try_us <= to_us(now))
     rows = sorted(
@@ -32,33 +32,33 @@ def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]
 
 
 def start(connection: Connection, action: Action, now: datetime) -> None:
-    """Says, before it is tried, that it is being tried."""
+    """Records, before a try, that it begins."""
     a = schema.actions.c
     values = {"status": "started", "attempts": a.attempts + 1, "started_us": to_us(now)}
     connection.execute(update(schema.actions).where(a.id == action.id).values(values))
 
 
 def put_off(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
-    """It is not its time; that is no try."""
+    """Records that its time has not come; that counts as no try."""
     values = {"detail": why[:500], "next_try_us": to_us(next_try)}
     connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
 
 
 def retry(connection: Connection, action: Action, why: str, next_try: datetime) -> None:
-    """It was not done, and will be tried again."""
+    """Records that a try failed, and when the next is due."""
     values = {"status": "pending", "detail": why[:500], "next_try_us": to_us(next_try)}
     connection.execute(update(schema.actions).where(schema.actions.c.id == action.id).values(values))
 
 
 def retry_now(connection: Connection, now: datetime) -> None:
-    """What failed is tried again without waiting for its time."""
+    """Makes failed actions due at once."""
     a = schema.actions.c
     waits = (a.status == "pending", a.attempts > 0, a.next_try_us > to_us(now))
     connection.execute(update(schema.actions).where(*waits).values(next_try_us=to_us(now)))
 
 
 def finish(connection: Connection, done: ActionDone, now: datetime) -> None:
-    """It is over; belongs into the transaction of the step that ActionDone leads to."""
+    """Records its end. Call it in the transaction of the step that ActionDone leads to."""
     status = "cancelled" if done.outcome is ActionOutcome.CANCELLED else "done"
     values = {"status": status, "outcome": done.outcome, "detail": done.text[:500], "finished_us": to_us(now)}
     connection.execute(update(schema.actions).where(schema.actions.c.id == done.action.id).values(values))

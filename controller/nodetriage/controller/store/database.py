@@ -16,19 +16,19 @@ LEADER_LOCK = 0x6E6F6465_74726961  # "nodetria": the advisory lock of PostgreSQL
 
 
 class NoDatabase(Exception):
-    """There is nothing to read yet; the text says where it was looked for."""
+    """There is nothing to read yet; the text says where it was expected."""
 
 
 class WrongRevision(ConfigError):
-    """The tables are not those that this controller knows; the text says what to run."""
+    """The tables are of another revision; the text says what to run."""
 
 
 class StoreError(Exception):
-    """Nothing was written; the text is the database's own reason. The caller may try again."""
+    """Nothing was written; the text is the database's reason. The caller may try again."""
 
 
 def sqlite_url(state_dir: Path) -> str:
-    """Where the history lives when no database is configured."""
+    """The history's URL when no database is configured."""
     return f"sqlite:///{state_dir.absolute() / 'history.sqlite'}"
 
 
@@ -62,7 +62,7 @@ def without_password(url: str) -> str:
 
 
 def open_database(url: str, *, read_only: bool = False) -> Engine:
-    """An engine for `url`. Connects to nothing yet, except that a SQLite file opened to read must be there.
+    """An engine for `url`. It connects later, but a SQLite file that is opened to read must exist.
 
     Raises ConfigError where the URL cannot be used, NoDatabase where `read_only` finds no file.
     """
@@ -91,7 +91,9 @@ def open_database(url: str, *, read_only: bool = False) -> Engine:
 def _open_sqlite(url: URL, read_only: bool) -> Engine:
     path = Path(url.database or "")
     if read_only and not path.exists():
-        raise NoDatabase(f"{path}: no database yet; has a controller run with this state_dir?")
+        raise NoDatabase(
+            f"{path}: no database yet: expected one that a controller made; has one run with this state_dir?"
+        )
     if read_only:
         url = url.set(database=f"file:{path.absolute()}", query={"mode": "ro", "uri": "true"})
     engine = create_engine(url)
@@ -104,13 +106,13 @@ def _tune_reader(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> 
 
 
 def _tune_writer(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-    # FULL: in WAL mode each commit is then on the disk before it returns, and an ack means just that.
+    # FULL: in WAL mode each commit is on the disk before it returns, and an ack means just that.
     for pragma in ("busy_timeout = 5000", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def create_tables(engine: Engine) -> None:
-    """Makes the tables in an empty database; leaves one of this very revision as it is.
+    """Creates the tables in an empty database; leaves one of this revision as it is.
 
     Raises WrongRevision where the database is older or newer, SQLAlchemyError where it cannot be reached or written.
     """
@@ -121,13 +123,13 @@ def create_tables(engine: Engine) -> None:
         if found or has_tables(connection):
             raise WrongRevision(_not_ours(engine, found))
         schema.metadata.create_all(connection)
-        # The revisions one after the other lead to the same (a test compares them); this is quicker.
+        # Quicker than the revisions one after the other, and a test shows that the result is the same.
         schema.alembic_version.create(connection, checkfirst=True)
         connection.execute(schema.alembic_version.insert().values(version_num=schema.REVISION))
 
 
 def revision(connection: Connection) -> str:
-    """Which revision the tables are at; "" where there are none, or were none by a revision."""
+    """The tables' revision; "" where there are none, or no revision made them."""
     if not inspect(connection).has_table(schema.alembic_version.name):
         return ""
     return str(connection.scalar(select(schema.alembic_version.c.version_num)) or "")
@@ -148,6 +150,6 @@ def has_tables(connection: Connection) -> bool:
 
 
 def reason_of(error: SQLAlchemyError) -> str:
-    """The database's own words on one line, without the statement and its values."""
+    """The database's message on one line, without the statement and its values."""
     text = str(getattr(error, "orig", None) or error).strip()
     return text.splitlines()[0] if text else type(error).__name__

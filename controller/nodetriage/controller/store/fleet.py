@@ -1,4 +1,4 @@
-"""The fleet as it stands, from the store: what an operator's first look wants to know. Queries and frozen values."""
+"""The fleet as it is now, from the store: queries for the operator's verbs. Frozen values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,12 +61,12 @@ def _view(row: NodeRow, state: Row[Any] | None, findings: Sequence[StoredEvent])
 
 @dataclass(frozen=True, slots=True)
 class CheckView:
-    """One check of a node, as last told. `ran_us` is None where it never ran, or where no heartbeat told of it."""
+    """One check of a node, as last reported. `ran_us` is None where it never ran or no heartbeat names it."""
 
     check: str
     outcome: int  # nodetriage.v1.Outcome
     ran_us: int | None
-    since_us: int | None  # of the outcome; None where no event told of it
+    since_us: int | None  # when the outcome began; None where no event reports it
 
 
 def check_views(row: NodeRow, outcomes: Sequence[StoredEvent]) -> list[CheckView]:
@@ -74,11 +74,11 @@ def check_views(row: NodeRow, outcomes: Sequence[StoredEvent]) -> list[CheckView
     beat = health_pb2.Heartbeat.FromString(row.heartbeat or b"")
     views = {o.event.check: CheckView(o.event.check, o.event.outcome, None, o.event.at_unix_us) for o in outcomes}
     if beat.boot_id == row.boot_id:
-        for told in beat.checks:
-            ran_us = None if told.age_ms == NEVER_RAN else (row.heartbeat_us or 0) - told.age_ms * 1000
-            known = views.get(told.check)
-            since_us = known.since_us if known and known.outcome == told.outcome else None
-            views[told.check] = CheckView(told.check, told.outcome, ran_us, since_us)
+        for reported in beat.checks:
+            ran_us = None if reported.age_ms == NEVER_RAN else (row.heartbeat_us or 0) - reported.age_ms * 1000
+            known = views.get(reported.check)
+            since_us = known.since_us if known and known.outcome == reported.outcome else None
+            views[reported.check] = CheckView(reported.check, reported.outcome, ran_us, since_us)
     return [views[name] for name in sorted(views)]
 
 
@@ -99,7 +99,7 @@ def newest_transitions(connection: Connection, node: str, limit: int) -> list[di
 
 
 def shadow_actions(connection: Connection, since_us: int) -> list[dict[str, Any]]:
-    """What was kept from being done, by action, fault and severity: how often, on how many nodes, when last."""
+    """What the policy only recorded, by action, fault and severity: how often, on how many nodes, when last."""
     a = actions.c
     grouped = (a.text, a.fault, a.severity)
     query = (

@@ -1,4 +1,4 @@
-"""What the store holds, read: pure queries over a connection. Rows come back as frozen values."""
+"""Reads the store: queries over a connection that return frozen values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nodetriage.controller.store.schema import events, nodes
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
-# What concerns a finding; an event of another kind says nothing about one.
+# The kinds of event that concern a finding.
 _ABOUT_A_FINDING = (
     health_pb2.EVENT_KIND_RAISED,
     health_pb2.EVENT_KIND_CHANGED,
@@ -57,7 +57,7 @@ class EventFilter:
 
 
 def all_nodes(connection: Connection, names: Sequence[str] = ()) -> list[NodeRow]:
-    """Every node that ever said hello, or those of `names`; by name."""
+    """Every node whose agent ever connected, or those of `names`; by name."""
     query = select(nodes).order_by(nodes.c.node)
     if names:
         query = query.where(nodes.c.node.in_(names))
@@ -82,7 +82,7 @@ def newest_events(connection: Connection, wanted: EventFilter, limit: int) -> li
 
 
 def stored_ranges(connection: Connection, node: str, boot_id: str, limit: int = 1000) -> list[SeqRange]:
-    """Which events of a node's boot are here: more than one range means that some are missing between them.
+    """The stored events of a node's boot: more than one range means that some between them are missing.
 
     At most `limit` ranges, lowest first: what is left out is sent again and recognised.
     """
@@ -96,7 +96,7 @@ def stored_ranges(connection: Connection, node: str, boot_id: str, limit: int = 
 
 
 def open_findings(connection: Connection, names: Sequence[str] = ()) -> list[StoredEvent]:
-    """The last word on each finding of the nodes' present boot that is not cleared: worst first within a node."""
+    """The last event of each open finding of the nodes' present boot: worst first within a node."""
     newest = _newest_of(events.c.node, events.c.check_name, events.c.component, events.c.fault)
     newest = newest.where(events.c.kind.in_(_ABOUT_A_FINDING))
     rows = _last_words(connection, newest, names)

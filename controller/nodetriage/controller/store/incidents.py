@@ -1,4 +1,4 @@
-"""Events that belong together, told as one incident: by node, device and time. Pure.
+"""Groups events that belong together into incidents, by node, device and time. Pure.
 
 A GPU that falls off the bus says so as an AER error, an Xid and a line in the BMC's event log: one incident. Its
 primary cause is the finding that is serious, no mere symptom, nearest to the hardware by the taxonomy; of equals the
@@ -15,8 +15,8 @@ from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
 from nodetriage.controller.policy.state import ActionKind, EventKind, NodeState, Transition
 
-GAP = timedelta(minutes=5)  # between two signs of one incident
-AT_ONCE = timedelta(seconds=10)  # so close in time, signs of different kinds of device have one cause
+GAP = timedelta(minutes=5)  # the longest time between two symptoms of one incident
+AT_ONCE = timedelta(seconds=10)  # symptoms of different kinds of device within this time have one cause
 BEFORE = timedelta(minutes=1)  # a drain may be decided before the clock of a node says that the fault began
 # Findings that name no single device.
 _WHOLE_NODE = ("host", "bmc", "agent")
@@ -100,7 +100,7 @@ def device_names(component: str, evidence: Iterable[str]) -> frozenset[str]:
 
 
 def group(symptoms: Iterable[Symptom]) -> list[tuple[Symptom, ...]]:
-    """Signs that belong together, each group in the order of time."""
+    """Symptoms that belong together, each group in the order of time."""
     groups: list[list[Symptom]] = []
     open_of: dict[str, list[list[Symptom]]] = {}
     for symptom in sorted(symptoms, key=lambda s: (s.node, s.at, s.cursor)):

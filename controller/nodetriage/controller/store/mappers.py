@@ -1,4 +1,4 @@
-"""From messages to rows: the values that go into the tables, and the statements that put them there."""
+"""From messages to rows: the values for the tables, and the statements that write them."""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The last sign of life of a node: any message counts as one. `heartbeat` is whole, as of `heartbeat_us`."""
+    """When a node last spoke: any message counts. `heartbeat` is whole, as of `heartbeat_us`."""
 
     node: str
     at_s: float  # monotonic
@@ -53,7 +53,7 @@ def seen_row(seen: Seen) -> Row:
 
 
 def event_row(node: str, event: health_pb2.Event, received_us: int) -> Row:
-    """The message itself is kept whole; the columns are what is searched by."""
+    """Keeps the whole message; the columns serve queries."""
     return {
         "node": node,
         "boot_id": event.boot_id,

@@ -13,7 +13,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-# What the tables below are at, by migrations/versions: the newest revision there.
+# The revision of the tables below: the newest in migrations/versions.
 REVISION = "0001"
 
 metadata = MetaData(
@@ -28,7 +28,7 @@ metadata = MetaData(
 # SQLite counts rowids in INTEGER alone.
 Id = BigInteger().with_variant(Integer, "sqlite")
 
-# Every node that ever said hello, as it last described itself.
+# Every node whose agent ever connected, as it last described itself.
 nodes = Table(
     "nodes",
     metadata,
@@ -38,7 +38,7 @@ nodes = Table(
     Column("profile", String, nullable=False),
     Column("first_seen_us", BigInteger, nullable=False),  # unix microseconds, UTC; so are all *_us below
     Column("last_seen_us", BigInteger, nullable=False),
-    Column("heartbeat_us", BigInteger),  # when the heartbeat came that is kept here; written now and then
+    Column("heartbeat_us", BigInteger),  # when the heartbeat of the next column came; written every SAVE_EVERY_S
     Column("heartbeat", LargeBinary),  # the whole nodetriage.v1.Heartbeat
 )
 
@@ -61,7 +61,7 @@ events = Table(
     UniqueConstraint("node", "boot_id", "seq"),
     Index(None, "at_us"),
     Index(None, "fault", "at_us"),
-    sqlite_autoincrement=True,  # a cursor is never given twice, not even after old events were deleted
+    sqlite_autoincrement=True,  # no cursor comes twice, not even after old events were deleted
 )
 
 # The policy's state: what `policy.step` works on, written in the transaction of the step that changed it.
@@ -85,7 +85,7 @@ inputs = Table(
     sqlite_autoincrement=True,
 )
 
-# What operators asked for through `nodetriagectl`, and the answer.
+# Operators' orders, and the answers.
 operator_log = Table(
     "operator_log",
     metadata,
@@ -137,7 +137,7 @@ transitions = Table(
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("node", String, nullable=False, index=True),
-    Column("before", String, nullable=False),  # "" for a node that was never seen
+    Column("before", String, nullable=False),  # "" for a new node
     Column("after", String, nullable=False),
     Column("cause", String, nullable=False),
     Column("actor", String, nullable=False),
@@ -176,7 +176,7 @@ actions = Table(
     Column("text", String, nullable=False),
     Column("status", String, nullable=False),  # pending, started, done, cancelled, shadow
     Column("outcome", String, nullable=False),  # "", done, theirs, gone, refused, cancelled
-    Column("detail", String, nullable=False),  # the last error, or what was met
+    Column("detail", String, nullable=False),  # the last error, or what the scheduler showed
     Column("attempts", Integer, nullable=False),
     Column("next_try_us", BigInteger, nullable=False),
     Column("decided_us", BigInteger, nullable=False),
@@ -186,7 +186,7 @@ actions = Table(
     Index(None, "decided_us"),
 )
 
-# Jobs as they were on a node when it was drained (`incident`), or when a grave event came ("event-CURSOR").
+# The jobs on a node when it was drained (`incident`), or when a critical event came ("event-CURSOR").
 job_hits = Table(
     "job_hits",
     metadata,
@@ -198,7 +198,7 @@ job_hits = Table(
     Column("document", LargeBinary, nullable=False),  # JSON of scheduler.JobView
 )
 
-# Who of several controllers on one PostgreSQL leads. A write by one of an older epoch is refused.
+# Which of several controllers on one PostgreSQL leads. A write of an older epoch is refused.
 leader = Table(
     "leader",
     metadata,

@@ -41,7 +41,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What of FleetState belongs to no node or job."""
+    """The part of FleetState that belongs to no node or job."""
 
     incidents: int
     admitted: tuple[AdmittedDrain, ...]
@@ -64,7 +64,7 @@ def from_us(at_us: int) -> datetime:
 
 
 def load(connection: Connection) -> FleetState:
-    """The state after the last step that was saved. Raises msgspec.DecodeError where the rows make no sense."""
+    """The state after the last saved step. Raises msgspec.DecodeError where the rows are not valid."""
     row = connection.execute(select(schema.reconciler)).one_or_none()
     if row is None:
         return FleetState()
@@ -91,7 +91,7 @@ def load(connection: Connection) -> FleetState:
 
 
 def save(connection: Connection, before: FleetState, step: Step, now: datetime) -> None:
-    """Writes what a step changed: memory and cursor, transitions, incidents, actions."""
+    """Writes what a step changed: state and cursor, transitions, incidents, actions."""
     after = step.state
     for name, node in after.nodes.items():
         if before.nodes.get(name) is not node:
@@ -135,7 +135,7 @@ def job_of(document: bytes) -> JobView:
 
 
 def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """Both have ON CONFLICT; the SQL standard has not."""
+    """Inserts or updates. Both databases have ON CONFLICT; the SQL standard has not."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
@@ -230,7 +230,7 @@ def _action_row(action: Action, now: datetime) -> Mapping[str, Any]:
 
 
 def _notice_row(notice: Notice, now: datetime) -> Mapping[str, Any]:
-    """A notice is done by being written down."""
+    """The row of a notice, which is done once it is written."""
     action = Action(notice.id, ActionKind.SHADOW, notice.node, notice.incident, text=notice.text)
     return {**_action_row(action, now), "kind": NOTICE, "status": "done"}
 

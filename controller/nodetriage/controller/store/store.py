@@ -1,4 +1,4 @@
-"""The store: one thread writes, many callers wait, and each is answered after the commit that holds its rows.
+"""The store: one thread writes, many callers wait, and each returns after the commit that holds its rows.
 
 Callers that arrive while a commit is under way share the next one (group commit), so the price of a disk flush is
 paid per group and not per caller. Reads run on threads of their own, never behind a write.
@@ -55,7 +55,7 @@ class _Jobs:
             self._changed.notify()
 
     def close(self) -> None:
-        """What is there is still given out."""
+        """Ends the queue; jobs that are in it are still taken."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -102,7 +102,7 @@ class Store:
         self._writer.start()
 
     async def close(self) -> None:
-        """Writes what waits, then lets the database go."""
+        """Writes what waits, then closes the database."""
         if self._closed:
             return
         self._closed = True
@@ -124,7 +124,7 @@ class Store:
         return mappers.ranges_of(batch)
 
     async def record_hello(self, hello: Hello, at_us: int) -> list[SeqRange]:
-        """Notes a node as it describes itself; returns what is stored of its present boot. Raises StoreError."""
+        """Stores how a node describes itself; returns the stored ranges of its present boot. Raises StoreError."""
         await self._insert("hello", [mappers.node_row(hello, at_us)])
         return await self.read(lambda c: history.stored_ranges(c, hello.node, hello.boot_id))
 
@@ -166,7 +166,7 @@ class Store:
             await self._enqueue(lambda done: _Job(done, statement, values, urgent=urgent), urgent)
 
     async def _enqueue(self, make: Callable[["asyncio.Future[Any]"], _Job], urgent: bool = False) -> Any:
-        # First come, first served; a caller holds one place, so none can crowd out others. Urgent ones are few.
+        # In the order of arrival. A caller holds one place, so none can crowd out others; urgent ones are few.
         async with contextlib.nullcontext() if urgent else self._places:
             if self._closed:
                 raise StoreError("the store is closed")
@@ -189,7 +189,7 @@ class Store:
     def _write_bulk(self, bulk: list[_Job]) -> list[tuple[_Job, Any, Exception | None]]:
         _, error = self._attempt(lambda connection: self._execute(connection, bulk))
         if isinstance(error, (IntegrityError, DataError)) and len(bulk) > 1:
-            # One caller's rows are wrong: each on its own, so that only that one is refused.
+            # One caller's rows are wrong: write each caller's alone, so that only that one fails.
             return [answer for job in bulk for answer in self._write_bulk([job])]
         return [(job, None, error) for job in bulk]
 
@@ -219,7 +219,7 @@ class Store:
     def _answer(self, answers: list[tuple[_Job, Any, Exception | None]], newest: int) -> None:
         for job, value, error in answers:
             if job.done.done():
-                continue  # its caller went away; the rows are stored all the same
+                continue  # its caller was cancelled; the rows are stored
             if isinstance(error, SQLAlchemyError):
                 error = StoreError(reason_of(error))
             if error is not None:
