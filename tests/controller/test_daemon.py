@@ -211,7 +211,7 @@ def test_operators_reach_it_through_a_socket_that_is_its_owners_alone(controller
         return subprocess.run(argv, capture_output=True, text=True, timeout=60)
 
     refused = ctl("maintenance", "n1", "on", "--reason", "new fan")
-    assert (refused.returncode, "no agent of this name" in refused.stderr) == (1, True)
+    assert (refused.returncode, "never heard of this node" in refused.stderr) == (1, True)
     assert (ctl("breaker", "status").returncode, ctl("queue").stdout) == (0, "no drain is queued\n")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0

@@ -12,6 +12,7 @@ from nodetriage.controller.auth.pki_settings import PkiSettings
 from nodetriage.controller.metrics_settings import MetricsSettings
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
+from nodetriage.controller.settings.lemon_study import LemonStudySettings
 from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.slurm import topology
@@ -93,6 +94,7 @@ class ControllerSettings:
     identity: IdentitySettings = field(default_factory=IdentitySettings)
     pki: PkiSettings = field(default_factory=PkiSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    lemons: LemonStudySettings = field(default_factory=LemonStudySettings)
 
     @property
     def database_url(self) -> str:

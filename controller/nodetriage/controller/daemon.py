@@ -20,6 +20,7 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import config, metrics
 from nodetriage.controller.authenticators import new_authenticator
 from nodetriage.controller.config import ControllerSettings
+from nodetriage.controller.engine.lemon_study import LemonStudy
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.leader import Fence, leading
 from nodetriage.controller.rpc.last_seen import LastSeen
@@ -118,6 +119,7 @@ class Daemon:
             places=settings.load_topology(),
         )
         self._reconciler.on_state = self._server.hooks.update
+        self._lemons = LemonStudy(settings.lemons, settings.database_url, self._reconciler.post)
         orders = OperatorService(self._reconciler, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
         self._server.operators = OperatorService(
@@ -144,6 +146,7 @@ class Daemon:
                 self._watch_silence(),
                 self._stay_alive(),
                 self._server.hooks.renew(),
+                self._lemons.run(),
             )
         finally:
             self._notify.stopping()

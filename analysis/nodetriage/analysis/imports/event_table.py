@@ -77,7 +77,9 @@ def _outages_from(connection: sql.Connection, now: datetime) -> Imported:
     if not sql.inspect(connection).has_table("incidents"):
         return Imported(empty(OUTAGES))
     c = incidents.c
-    rows = connection.execute(sql.select(c.node, c.fault, c.drained_us).where(c.drained_us.is_not(None)))
+    # What an operator ordered, and what such a study led to, is no sign of a lemon.
+    drained = c.drained_us.is_not(None) & c.fault.not_in(("operator", "lemon"))
+    rows = connection.execute(sql.select(c.node, c.fault, c.drained_us).where(drained))
     frame = pl.DataFrame(
         [tuple(row) for row in rows],
         schema={"node": pl.String, "cause": pl.String, "at": pl.Int64},

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from nodetriage.checks.model import Confidence, Severity
-from nodetriage.controller.policy.fleet_state import ChecksReported
+from nodetriage.controller.policy.fleet_state import ChecksReported, LemonsFound
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.policy.state import (
     ActionDone,
@@ -112,6 +112,7 @@ TYPES: Mapping[str, Any] = {
     "contact": ContactChanged,
     "failed": SchedulerFailed,
     "checks": ChecksReported,
+    "lemons": LemonsFound,
 }
 _NAMES = {kind: name for name, kind in TYPES.items()}
 

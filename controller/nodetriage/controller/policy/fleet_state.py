@@ -78,6 +78,23 @@ class AdmittedDrain:
 
 
 @dataclass(frozen=True, slots=True)
+class LemonVerdict:
+    """The history shows that a node fails far more often than the others."""
+
+    node: str
+    chance: float  # that an ordinary node of this fleet looks as bad
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LemonsFound:
+    """What a study of the history found; it is an event for the policy."""
+
+    until: datetime  # the end of the studied window
+    verdicts: tuple[LemonVerdict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Upkeep:
     """What people, the scheduler and other tools do with a node, and the notices about it."""
 
@@ -85,6 +102,8 @@ class Upkeep:
     ticket: str = ""  # of its repair
     resumed: tuple[datetime, ...] = ()  # when another tool resumed it in spite of its fault, within a day
     held_told_at: datetime | None = None  # when operators were last told that a critical finding is held
+    lemon_told_at: datetime | None = None  # when a verdict on the node was last reported
+    lemon_lifted_at: datetime | None = None  # an operator said that it is no lemon
     joined: str = ""  # the fleet incident of which operators were last told that the node is part of it
 
 

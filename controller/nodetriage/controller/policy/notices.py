@@ -19,6 +19,7 @@ class NoticeKind(enum.StrEnum):
     MAINTENANCE_ENDED = "maintenance_ended"  # its time is over
     PAUSED = "paused"
     PAUSE_ENDED = "pause_ended"
+    LEMON_FOUND = "lemon_found"  # by its history
     LEMON_LIMIT = "lemon_limit"
     HOOKS_HELD = "hooks_held"  # a node takes jobs in spite of a critical fault
     JOB_REFUSED_BY_HOOK = "job_refused_by_hook"  # where the policy does not enforce

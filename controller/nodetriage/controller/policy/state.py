@@ -13,6 +13,7 @@ from nodetriage.controller.policy.fleet_state import (
     ChecksReported,
     FleetIncident,
     HookFacts,
+    LemonsFound,
     MaintenanceFact,
     PauseFact,
     ReservationFact,
@@ -285,9 +286,8 @@ class SchedulerFailed:
     text: str
 
 
-Event = (
-    NodeEvent | SchedulerSeen | ActionDone | Tick | OperatorCommand | ContactChanged | SchedulerFailed | ChecksReported
-)
+_Seen = NodeEvent | SchedulerSeen | ActionDone | ContactChanged | SchedulerFailed | ChecksReported | LemonsFound
+Event = _Seen | OperatorCommand | Tick
 
 
 class Step(NamedTuple):

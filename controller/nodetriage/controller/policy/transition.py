@@ -24,7 +24,7 @@ from nodetriage.controller.policy import (
     requeues,
 )
 from nodetriage.controller.policy.drains import held, repair, return_gate
-from nodetriage.controller.policy.fleet_state import ChecksReported
+from nodetriage.controller.policy.fleet_state import ChecksReported, LemonsFound
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.orders import fleet as fleet_orders
 from nodetriage.controller.policy.orders import take as orders
@@ -87,6 +87,8 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
             return return_gate.reported(work, event)
         case SchedulerFailed():
             breaker.count_failure(work, policy.breaker)
+        case LemonsFound():
+            lemon.found(work, event, policy)
         case Tick():
             requeues.tick(work, policy)
             return _tick(work, event, policy)

@@ -144,6 +144,7 @@ class Lemons:
     window_s: float = 2592000.0  # 30 days
     max_nodes: int = 20  # no more than so many at once; a node beyond comes and goes as before
     max_percent: float = 2.0  # of the fleet, at once; never forbids the first
+    evidence: Literal["shadow", "enforce"] = "shadow"  # what the verdict of a study of the history does
 
     def __post_init__(self) -> None:
         if min(self.max_removals, self.max_nodes) < 0 or self.window_s < 0:

@@ -6,6 +6,7 @@ Each returns why it is refused, and what to do; "" if it is done.
 from dataclasses import replace
 
 from nodetriage.checks.model import Severity
+from nodetriage.controller.policy import lemon as lemons
 from nodetriage.controller.policy import recovery
 from nodetriage.controller.policy.orders.command import OperatorCommand
 from nodetriage.controller.policy.state import DrainFact, DrainStatus, FindingFact, NodeFacts, NodeState
@@ -15,7 +16,7 @@ from nodetriage.controller.settings.rules import Mode, Policy
 UNKNOWN = "the controller never heard of this node; `nodetriagectl nodes` lists those that it knows"
 NO_REASON = "give a reason with --reason: others will read it"
 MOST_TEXT = 500
-BY_OPERATOR, LEMON = "operator", "lemon"  # stand in place of the fault where no finding is the reason
+BY_OPERATOR = "operator"  # stands in place of the fault where no finding is the reason
 TO_RETIRED = {
     NodeState.HEALTHY: (NodeState.SUSPECT, NodeState.DRAINED, NodeState.REPAIR, NodeState.RETIRED),
     NodeState.SUSPECT: (NodeState.DRAINED, NodeState.REPAIR, NodeState.RETIRED),
@@ -107,7 +108,7 @@ def lemon(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> str:
     if node is None:
         return UNKNOWN
     if event.verb == "lemon_lift":
-        return release(work, event, policy) if node.state is NodeState.LEMON else f"it is no lemon: it is {node.state}"
+        return _lift(work, node, event, policy)
     if not event.reason.strip():
         return NO_REASON
     if node.state is NodeState.LEMON:
@@ -119,16 +120,20 @@ def lemon(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> str:
         return why
     if node.state is not NodeState.HEALTHY:
         return f"it is {node.state}: only a Healthy or a drained node becomes a lemon"
-    make_lemon(work, node, event.actor, event.reason)
+    lemons.make(work, node, event.actor, event.reason)
     return ""
 
 
-def make_lemon(work: UnitOfWork, node: NodeFacts, actor: str, cause: str) -> None:
-    """From Healthy to Lemon: the node is drained, and its jobs may end."""
-    drain = replace(_new_drain(work, None), fault=LEMON, causes=(LEMON,), ordered_by=actor)
-    node = replace(node, drain=replace(drain, held_why="it is a lemon"))
-    work.move(node, NodeState.LEMON, cause=cause[:MOST_TEXT], actor=actor)
-    work.ask_brake = True
+def _lift(work: UnitOfWork, node: NodeFacts, event: OperatorCommand, policy: Policy) -> str:
+    """The node is no lemon, whatever its history shows: for a node in work too, which a verdict may concern."""
+    if node.state is NodeState.LEMON:
+        if why := release(work, event, policy):
+            return why
+    elif node.upkeep.lemon_told_at is None:
+        return f"it is no lemon: it is {node.state}, and no verdict names it"
+    node = work.node(node.node) or node
+    work.put(replace(node, upkeep=replace(node.upkeep, lemon_lifted_at=work.now, lemon_told_at=None)))
+    return ""
 
 
 def retire(work: UnitOfWork, event: OperatorCommand) -> str:
