@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -398,6 +399,33 @@ def test_a_command_that_hangs_delays_no_job_beyond_the_deadline(
     start(hooked, folder)
 
     wait_said(agent, "not known: slow: no answer in time")
+
+
+def test_what_a_check_found_refuses_no_job_once_it_is_switched_off(
+    hooked: SlurmCluster, folder: Path, new_agent: Callable[..., HookAgent]
+) -> None:
+    """The check is switched off by a restart: what it found before is still in the agent's state directory."""
+    (folder / "n1.bad").touch()
+    agent = new_agent(site_settings(folder, "n1").replace(PATIENT, f"{PATIENT}trusted = ['board']\n"))
+    wait_until(lambda: is_bad(agent), LIMIT_S, "the fault is found")
+    assert hook_says(agent).startswith("1 nodetriage: board")
+
+    agent.program.stop()
+    text = agent.settings.read_text()
+    agent.settings.write_text(text[: text.index("[[hooks.command]]")])
+    agent.start()
+
+    assert hook_says(agent).startswith("0 ")
+    start(hooked, folder)
+
+
+def hook_says(agent: HookAgent) -> str:
+    """The agent's answer to a prolog."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(LIMIT_S)
+        line.connect(str(agent.folder / "agent.sock"))
+        line.sendall(b'{"ask": "prolog", "SLURM_JOB_ID": "5"}\n')
+        return line.makefile().readline()
 
 
 def test_a_fault_during_a_job_fails_its_epilog_and_is_tied_to_the_job(

@@ -201,6 +201,19 @@ def test_a_command_is_obeyed_and_its_result_sent(with_bench: Any) -> None:
     with_bench(body)
 
 
+def test_the_newest_word_to_the_hooks_is_taken_with_who_brought_it(with_bench: Any) -> None:
+    taken: list[tuple[int, str]] = []
+
+    async def body(bench: Bench) -> None:
+        for version in (1, 3, 2, 3, 4):
+            bench.controller.words.put_nowait(pb.HookAuthority(version=version))
+        await eventually(lambda: bool(taken) and taken[-1][0] == 4)
+        assert [version for version, _ in taken] == [1, 3, 4]
+        assert {peer for _, peer in taken} == {f"{bench.controller.address}, on this machine"}
+
+    with_bench(body, hook_word=lambda word, peer: taken.append((word.version, peer)))
+
+
 def test_a_controller_that_is_away_is_retried_and_the_next_address_tried(with_bench: Any) -> None:
     async def body(bench: Bench) -> None:
         bench.spool.append([event("a")])

@@ -110,15 +110,15 @@ def test_a_site_that_has_done_everything_hears_nothing() -> None:
 @pytest.mark.parametrize(
     ("line", "key", "level", "words"),
     [
-        ("PrologFlags=NoHold", "PrologFlags", Level.DANGER, "unseen"),
+        ("PrologFlags=NoHold", "PrologFlags", Level.DANGER, "without a check"),
         ("PrologFlags=Alloc,Serial", "PrologFlags", Level.NOTE, "one after the other"),
         ("SchedulerParameters=bf_interval=30", "SchedulerParameters", Level.DANGER, "requeued held"),
         ("HealthCheckInterval=0", "HealthCheckInterval", Level.MISSING, "never runs"),
         ("HealthCheckInterval=10", "HealthCheckInterval", Level.NOTE, "300 is enough"),
         ("HealthCheckNodeState=ANY", "HealthCheckNodeState", Level.DANGER, "same moment"),
         ("HealthCheckProgram=", "HealthCheckProgram", Level.NOTE, "not set"),
-        ("PrologEpilogTimeout=65534", "PrologEpilogTimeout", Level.DANGER, "for ever"),
-        ("PrologEpilogTimeout=2", "PrologTimeout", Level.DANGER, "2 s is little"),
+        ("PrologEpilogTimeout=65534", "PrologEpilogTimeout", Level.DANGER, "has no time limit"),
+        ("PrologEpilogTimeout=2", "PrologTimeout", Level.DANGER, "2 s is short"),
         ("JobRequeue=0", "JobRequeue", Level.DANGER, "not requeued"),
         ("MaxBatchRequeue=1", "MaxBatchRequeue", Level.DANGER, "held after 1"),
         ("SlurmdTimeout=0", "SlurmdTimeout", Level.DANGER, "never set DOWN"),

@@ -26,6 +26,7 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
         self.stored: list[pb.SeqRange] = []
         self.heartbeat_every_ms = 0
         self.commands: asyncio.Queue[pb.Command] = asyncio.Queue()
+        self.words: asyncio.Queue[pb.HookAuthority] = asyncio.Queue()
         self._server: Any = None
         self.address = ""
 
@@ -55,7 +56,7 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
                 )
             )
         )
-        commands = asyncio.create_task(self._command(context))
+        commands = asyncio.gather(self._command(context), self._word(context))
         try:
             while (message := await context.read()) is not grpc.aio.EOF:
                 await self._take(message, context)
@@ -65,6 +66,10 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
     async def _command(self, context: Any) -> None:
         while True:
             await context.write(pb.ControllerMessage(command=await self.commands.get()))
+
+    async def _word(self, context: Any) -> None:
+        while True:
+            await context.write(pb.ControllerMessage(hooks=await self.words.get()))
 
     async def _take(self, message: pb.AgentMessage, context: Any) -> None:
         body = message.WhichOneof("body")

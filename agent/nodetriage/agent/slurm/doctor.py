@@ -1,6 +1,6 @@
 """What slurm.conf lacks, or says that is dangerous, for nodetriage to do its work. Pure; changes nothing.
 
-Defaults and meanings are those of slurm.conf(5) for 22.05 to 25.05; docs/hooks.md tells what was tried.
+Defaults and meanings are those of slurm.conf(5) for 22.05 to 25.05; docs/slurm.md says what was tried.
 """
 
 import enum
@@ -55,7 +55,7 @@ def _scripts(conf: SlurmConf, hooked: Hooked) -> Iterator[Advice]:
             yield Advice(Level.MISSING, key, f"{value} has no nodetriage script: {loss}", line)
     flags = conf.words("PrologFlags")
     if conf.get("Prolog") and not flags & {"alloc", "contain", "x11"}:
-        text = "without Alloc the prolog runs at a node's first step: an allocation is given out unseen"
+        text = "without Alloc the prolog runs at a job's first step: the allocation begins without a check"
         yield Advice(Level.DANGER, "PrologFlags", text, "PrologFlags=Alloc")
     if "serial" in flags:
         yield Advice(Level.NOTE, "PrologFlags", "Serial starts jobs on a node one after the other: each prolog waits")
@@ -90,11 +90,11 @@ def _time_limits(conf: SlurmConf) -> Iterator[Advice]:
     for key in ("PrologTimeout", "EpilogTimeout"):  # 24.11 and later; before that one key for both
         limit_s = conf.seconds(key, conf.seconds("PrologEpilogTimeout", NO_LIMIT_S) or NO_LIMIT_S)
         if limit_s is None or limit_s == 0 or limit_s >= NO_LIMIT_S:
-            text = "a prolog or epilog may take for ever: its node stays CONFIGURING or COMPLETING, and looks busy"
+            text = "a prolog or epilog has no time limit: a node where one hangs stays CONFIGURING or COMPLETING"
             yield Advice(Level.DANGER, "PrologEpilogTimeout", text, "PrologEpilogTimeout=120")
             return
         if limit_s < 10:
-            text = f"{limit_s} s is little: a script that is only slow drains its node"
+            text = f"{limit_s} s is short: a slow script drains its node"
             yield Advice(Level.DANGER, key, text, "PrologEpilogTimeout=120")
 
 
@@ -135,10 +135,10 @@ def _reboot(conf: SlurmConf) -> Iterator[Advice]:
 
 def _facts(conf: SlurmConf) -> Iterator[Advice]:
     if "gpu" not in conf.words("GresTypes"):
-        yield Advice(Level.NOTE, "GresTypes", "no gpu: hooks are not told which GPUs a job has", "GresTypes=gpu")
+        yield Advice(Level.NOTE, "GresTypes", "no gpu: hooks do not learn which GPUs a job has", "GresTypes=gpu")
     if not conf.get("ProctrackType").lower().endswith("cgroup"):
         text = "without cgroups a job's processes can outlive it, and keep its GPUs busy"
         yield Advice(Level.NOTE, "ProctrackType", text, "ProctrackType=proctrack/cgroup")
     if conf.get("AccountingStorageType", "none").lower().endswith("none"):
-        text = "no accounting: nodetriagectl report has no jobs to tell of"
+        text = "no accounting: nodetriagectl report has no jobs"
         yield Advice(Level.NOTE, "AccountingStorageType", text, "AccountingStorageType=accounting_storage/slurmdbd")

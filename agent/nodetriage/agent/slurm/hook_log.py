@@ -1,4 +1,4 @@
-"""Between the agent and the hooks that cannot reach it: what they note in the run directory, what they must know.
+"""Files between the agent and its hooks: notes of hooks that had no answer, and the deadline that the agent sets.
 
 Both files are root's. packaging/slurm/nodetriage-hook.c is the other side.
 """

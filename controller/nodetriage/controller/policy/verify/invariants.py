@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from nodetriage.controller.policy import unit_of_work
+from nodetriage.controller.policy import hook_grants, unit_of_work
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.findings import MAX_FINDINGS
@@ -51,6 +51,7 @@ def check_step(before: FleetState, event: Event, step: Step, now: datetime, poli
         *_numbers(before, event, step),
         *(broken for action in step.actions for broken in _action(action, step.state, policy)),
         *_new_drains(before, step, now, policy),
+        *_hooks(before, step.state, now, policy),
     )
 
 
@@ -139,6 +140,17 @@ def _action(action: Action, state: FleetState, policy: Policy) -> Iterator[str]:
             f.fault in drain.causes and not f.accepted for f in (node.open_findings if node else ())
         ):
             yield f"{action.id}: a fault that drained {action.node} is still there"
+
+
+def _hooks(before: FleetState, after: FleetState, now: datetime, policy: Policy) -> Iterator[str]:
+    """Grants that this step gives: in mode enforce, and to no more nodes than the limit."""
+    new = [n for n, f in after.hooks.items() if f.granted and not (n in before.hooks and before.hooks[n].granted)]
+    if not new:
+        return
+    if hook_grants.mode(policy) is not Mode.ENFORCE or after.breaker.is_open:
+        yield f"{new[0]}: its hooks may refuse jobs although they only observe, or the breaker is open"
+    if len(used := hook_grants.used(after, now, policy.hooks)) > policy.hooks.max_nodes:
+        yield f"the hooks of {len(used)} nodes may refuse jobs, more than {policy.hooks.max_nodes}"
 
 
 def _new_drains(before: FleetState, step: Step, now: datetime, policy: Policy) -> Iterator[str]:
