@@ -37,14 +37,31 @@ class Word:
 
 
 WORDS = (
-    Word(r"\bupheavals?\b", "soak (a long simulated run)"),
+    # Names of parts of the program.
+    Word(r"\bbrain\b", "reconciler, or policy"),
+    Word(r"\blookers?\b", "poller"),
+    Word(r"\bperformers?\b", "executor"),
+    Word(r"\bledgers?\b", "state store"),
+    Word(r"\bbrakes?\b", "drain limits", r"power brake", "NVIDIA's name of an external slowdown"),
+    Word(r"\bdoors?\b", "gate, or the module that does it"),
     Word(r"\bsurroundings\b", "watchers"),
     Word(r"\bintake\b", "ingest"),
     Word(r"\bscrub(s|bed)?\b", "redact"),
     Word(r"\bcadence\b", "aligned timer"),
+    Word(r"\bupheavals?\b", "soak (a long simulated run)"),
+    Word(r"\bdeeds?\b", "action"),
+    Word(r"would-have", "dry-run"),
+    # Severities are info, warning, major and critical.
+    Word(r"severit(y|ies) (of )?`?(low|high)\b|\bSeverity\.(LOW|HIGH)\b", "major or critical"),
+    # Sentences without a subject that acts.
+    Word(r"\b(is|are|was|were|be|been) (said|told|heard|ill|news)\b", "who says it, to whom"),
+    Word(r"\bill of\b|\bis ill\b|\bnot ill\b", "faulty, or has the fault"),
+    Word(r"\bsaid aloud\b", "a notice"),
+    Word(r"\bno quiet\b", "the condition itself"),
+    Word(r"\bfor want of\b", "without"),
     Word(r"\bwith a word\b", "the sentence with what is written, and where"),
     Word(r"\bto no avail\b", "without success"),
-    Word(r"\bfor want of\b", "without"),
+    Word(r"\bin words\b", "as text", r"for \w+ in words|not in words|in words\b.*:$", "a variable of code"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Starts the agent: takes the state directory, sets up the log, and runs the daemon until it is told to stop."""
+"""Starts the agent: takes the state directory, sets up the log, and runs the daemon until SIGTERM."""
 
 import asyncio
 import os

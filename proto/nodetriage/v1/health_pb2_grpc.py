@@ -143,7 +143,7 @@ class NodeHealth:
 
 
 class OperatorStub:
-    """What an operator asks of the controller. Each call is recorded with its actor, and answers in words.
+    """What an operator asks of the controller. Each call is recorded with its actor, and its answer is text.
     """
 
     def __init__(self, channel):
@@ -225,7 +225,7 @@ class OperatorStub:
 
 
 class OperatorServicer:
-    """What an operator asks of the controller. Each call is recorded with its actor, and answers in words.
+    """What an operator asks of the controller. Each call is recorded with its actor, and its answer is text.
     """
 
     def Drain(self, request, context):
@@ -398,7 +398,7 @@ def add_OperatorServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Operator:
-    """What an operator asks of the controller. Each call is recorded with its actor, and answers in words.
+    """What an operator asks of the controller. Each call is recorded with its actor, and its answer is text.
     """
 
     @staticmethod

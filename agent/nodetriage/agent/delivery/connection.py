@@ -51,7 +51,7 @@ class Credentials(Protocol):
         """What we show of ourselves to the server that showed this certificate (DER). Raises Refused."""
 
     async def verify(self, answer: Mapping[str, str]) -> None:
-        """Looks at the server's first metadata, before anything is said to it. Raises Refused."""
+        """Verifies the server's first metadata, before the agent sends it anything. Raises Refused."""
 
 
 @dataclass(frozen=True, slots=True)

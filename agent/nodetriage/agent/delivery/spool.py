@@ -1,7 +1,7 @@
 """Events from their making until a controller has them: in memory to send from, in SQLite to survive a restart.
 
 Everything here but the thread in journal.py is memory alone, so a full, frozen or broken disk stops neither checks
-nor delivery: it only means that a restart of the agent would lose what no controller has yet, and that is said.
+nor delivery: it only means that a restart of the agent would lose what no controller has yet, and a finding says so.
 """
 
 import bisect

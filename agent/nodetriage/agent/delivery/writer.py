@@ -55,9 +55,8 @@ class Kept:
 
 
 class SpoolWriter:
-    """All four run in the event loop: `snapshot` gives all that should be on disk, `committed` hears which rows are,
-    `adopt` gets what an earlier run left where that could be read only later than at the start, `failed` is told that
-    there is new `trouble`.
+    """Calls all four in the event loop: `snapshot` gives what should be on disk, `committed` gets the rows that are,
+    `adopt` what an earlier run left, if it was unreadable at the start; `failed` is for new `trouble`.
     """
 
     def __init__(

@@ -252,7 +252,7 @@ class Library:
             return self._no_answer(call, error)
 
     def _no_answer(self, call: str, error: pynvml.NVMLError) -> None:
-        """One call that fails on a GPU which answers others is told, and the others go on."""
+        """A call that fails on a GPU which answers others is recorded as refused, and the others go on."""
         if error.value in SICK | STALE:
             raise error
         if error.value not in NOT_THERE:

@@ -28,7 +28,7 @@ from nodetriage.checks.model import Outcome, Scalar, Severity
 
 VERBS = ("prolog", "epilog", "health")
 MOST_JOBS = 512  # remembered with their start, for the epilog
-SAME_EVERY_S = 300.0  # the same reason to let jobs in is told once in this time, with how many jobs met it
+SAME_EVERY_S = 300.0  # a reason to let jobs in is logged once in this time, with the number of jobs
 SHARE = 0.9  # of the deadline in which the checks have to answer
 AFTERWARDS = {
     "prolog": "this job did not start here, and Slurm puts it back into the queue",
@@ -81,7 +81,7 @@ class Hooks:
         self._refusals = refusals if refusals and refusals.boot_id == boot_id else Refusals(boot_id)
         self._word = memory.word
         self._live: dict[str, asyncio.Task[Any]] = {}
-        self._told: dict[str, tuple[float, int]] = {}  # why jobs were let in: when that was told, jobs since
+        self._told: dict[str, tuple[float, int]] = {}  # why jobs were let in: when it was logged, jobs since
         self.use(settings)
 
     def use(self, settings: HookSettings) -> None:

@@ -12,7 +12,7 @@ _EXCEPTION = 13
 
 
 def bursts(seen: Sequence[Seen], gap_s: float) -> list[list[Seen]]:
-    """The lines, oldest first, cut where nothing was said for `gap_s`: one error prints many lines."""
+    """The lines, oldest first, cut at each silence of `gap_s`: one error prints many lines."""
     found: list[list[Seen]] = []
     last_s = 0.0
     for one in sorted(seen, key=lambda s: s.entry.at_s):

@@ -36,7 +36,7 @@ def incidents(connection: Connection, since: datetime, node: str = "") -> list[I
     """All that began since then, oldest first; of one node where it is named."""
     symptoms = _signs(connection, since, node)
     nodes = sorted({s.node for s in symptoms})
-    drains, actions = _by_node(_drains(connection, since, node)), _by_node(_deeds(connection, since, node))
+    drains, actions = _by_node(_drains(connection, since, node)), _by_node(_actions(connection, since, node))
     moved: dict[str, list[Any]] = {}
     for transition in state_store.transitions_of(connection, nodes if len(nodes) < 500 else ()):
         moved.setdefault(transition.node, []).append(transition)
@@ -58,7 +58,7 @@ def lines(connection: Connection, told: Incident) -> list[tuple[datetime, str]]:
         (s.at, f"{s.kind}: {s.fault} on {s.component} ({s.check}, {s.severity.name.lower()})") for s in told.symptoms
     ]
     found += [(s.known_at, "known to the controller") for s in told.symptoms[:1]]
-    for action in _deeds(connection, told.began_at - timedelta(minutes=1), told.node, told.id):
+    for action in _actions(connection, told.began_at - timedelta(minutes=1), told.node, told.id):
         words = " ".join(filter(None, (str(action.kind), action.job and f"job {action.job}", action.text)))
         found.append((action.decided_at, f"decided: {words}"))
         if action.finished_at and action.kind not in (state_store.NOTICE, ActionKind.SHADOW):
@@ -124,7 +124,7 @@ def _drains(connection: Connection, since: datetime, node: str) -> list[Drain]:
     ]
 
 
-def _deeds(connection: Connection, since: datetime, node: str, of: str = "") -> list[IncidentAction]:
+def _actions(connection: Connection, since: datetime, node: str, of: str = "") -> list[IncidentAction]:
     a = schema.actions.c
     query = select(schema.actions).where(a.decided_us >= to_us(since)).order_by(a.decided_us, a.id)
     if of:

@@ -137,7 +137,7 @@ def incident(
     moved: Sequence[Transition],
     priority: Mapping[str, tuple[bool, int]],
 ) -> Incident:
-    """One group with what was done about it. `drains`, `deeds` and `moved` are all of the node's."""
+    """One group with what was done about it. `drains`, `actions` and `moved` are all of the node's."""
     cause = primary(symptoms, priority)
     told = sorted({s.fault for s in symptoms})
     drain = next((d for d in drains if _is_about(d, symptoms, told)), None)
