@@ -11,18 +11,18 @@ _HEAD = """\
 
 <!-- Made by `make docs` from faults.toml and xid.toml; edit those. -->
 
-A fault code is what a finding says, what a policy rule names and what the history is counted by. Codes are never
-reused. `nodetriage explain CODE` prints one of these; `nodetriage explain 79` an Xid.
+Findings, policy rules and the history use these codes; a code is never used for another fault later.
+`nodetriage explain CODE` prints one of them, `nodetriage explain 79` an Xid.
 
-Severity is what the check gives unless the evidence says otherwise: **critical**, remove the node now; **major**,
-serious, but the job may finish; **warning**, record; **info**, keep. The controller's policy decides what
-is done.
+The severity is the usual one; the check decides from the evidence. **critical**: remove the node now. **major**: the
+job may finish, then the node is drained. **warning**: record. **info**: keep. The controller's policy decides what is
+done.
 
 How a fault ends:
 
-- *when it is gone*: the check looks again and no longer sees it.
-- *at reboot*: it is an event. It stays until a new boot, a later event that takes it back, or an operator's word.
-- *after N h*: it is an event that is forgotten when it has not come again for that long.
+- *when it is gone*: a later run of the check no longer finds it.
+- *at reboot*: it is an event. It stays open until a new boot, a later event that ends it, or an operator clears it.
+- *after N h*: it is an event that ends when it was not reported again for that long, or as above.
 
 A fault that is marked *in shadow* is new. The controller records what it would do about it, but drains no node for it,
 and no hook refuses a job for it. That ends when a release trusts the fault, or when a site lists it in
@@ -32,15 +32,14 @@ and no hook refuses a job for it. That ends when a release trusts the fault, or 
 _XIDS = """
 ## Xid codes
 
-What each Xid of the NVIDIA driver is worth, before the text of its line is read. The text can change it: 94 and 95
-say whether a reset is needed, 64 whether the row only waits, 45 what caused it, 154 what is to be done (by its number),
-144 to 150 carry words that are decoded. 171 and 172 say which memory a 48 was about. A code that is missing here is
-`gpu_xid_unknown`.
+The severity of each Xid of the NVIDIA driver, before the agent reads the rest of its line. The rest can change it: 94
+and 95 say whether the GPU needs a reset, 64 whether the row only waits, 45 what the cause was, 154 what to do (by its
+number), and 144 to 150 have words that the agent decodes. 171 and 172 say which memory a 48 concerns. A code that is
+missing here is `gpu_xid_unknown`.
 
-The severities are ours. Where tools disagree we took what NVIDIA's catalogue says to do at once, read against what the
-driver prints next: an error that needs a reset before anything else can run is critical; one whose job is already
-dead, or that takes effect at the next reset, is major; what programs cause is info, whatever its name, and never
-drains a node.
+The severities are ours. Where tools disagree, they follow NVIDIA's immediate action and what the driver prints next. An
+error that needs a reset before anything else can run is critical. One whose job is already dead, or that takes effect
+at the next reset, is major. One that programs cause is info, whatever its name, and never drains a node.
 
 | Xid | fault | severity | what it means |
 |---|---|---|---|

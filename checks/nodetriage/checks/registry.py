@@ -1,4 +1,4 @@
-"""All checks: ours in an explicit tuple, other people's through the entry point group `nodetriage.checks`."""
+"""All checks: ours in an explicit tuple, those of other packages through the entry point group `nodetriage.checks`."""
 
 import sys
 from collections.abc import Iterable
@@ -98,15 +98,15 @@ ALL: tuple[Check[Any, Any], ...] = (
 
 
 def all_checks(others: "Iterable[EntryPoint] | None" = None) -> tuple[tuple[Check[Any, Any], ...], tuple[str, ...]]:
-    """Our checks and those of installed packages, and one line for each of theirs that could not be loaded.
+    """Our checks and those of installed packages, and one line for each that could not be loaded.
 
-    `others` stands in for the installed entry points in tests. A foreign check never replaces one of the same name.
+    Tests pass their own entry points as `others`. A check of another package never replaces one of the same name.
     """
     checks, troubles = list(ALL), []
     for entry in _installed() if others is None else others:
         try:
             found = entry.load()
-        except Exception as error:  # noqa: BLE001 somebody else's module must not keep ours from running
+        except Exception as error:  # noqa: BLE001 a broken package must not keep our checks from running
             troubles.append(f"check {entry.name} ({entry.value}): {type(error).__name__}: {error}")
             continue
         if not isinstance(found, Check):
@@ -121,15 +121,15 @@ def all_checks(others: "Iterable[EntryPoint] | None" = None) -> tuple[tuple[Chec
 def _installed() -> "Iterable[EntryPoint]":
     if not _are_declared(sys.path):
         return ()
-    from importlib.metadata import entry_points  # here: it costs more than all the checks together, in time and memory
+    from importlib.metadata import entry_points  # imported here: it takes more time and memory than all checks
 
     return entry_points(group=GROUP)
 
 
 def _are_declared(folders: Iterable[str]) -> bool:
-    """Whether a package in these folders may have checks, by the file that says so (the entry points specification).
+    """Whether a package in these folders may declare checks in its entry_points.txt (entry points specification).
 
-    A folder that is a file (a zip archive) is not looked into: it may.
+    A path that is a file (a zip archive) may, because it is not opened.
     """
     for folder in map(Path, folders):
         if folder.is_file():

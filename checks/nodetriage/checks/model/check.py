@@ -12,23 +12,23 @@ P = TypeVar("P")
 
 
 def latest(before: R | None, now: R) -> R:
-    """The usual memory of a check: the newest reading alone."""
+    """What a check keeps unless it says otherwise: the newest reading alone."""
     return now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Generic[R, P]):
-    """A check, whole: how to read, how to judge, with which settings, how often and where.
+    """A check: how to read, how to judge, with which settings, how often and where.
 
     read(host) -> Reading      touches the machine, decides nothing
     judge(now, before, policy) pure; `before` is what `next_state` kept of the earlier readings, None at first
-    remember(before, now)      pure; what to keep for the next judge (default: the newest reading)
-    clears(now, before)        pure, rare: (part, fault) pairs that this reading says are over
+    next_state(before, now)    pure; what the next judge gets as `before` (default: the newest reading)
+    clears(now, before)        pure, rare: (component, fault) pairs that this reading ends
 
-    How a finding ends is the fault's `latching` in faults.toml. "no": judge reports it each time for as long as it is
-    true. "boot" and "NNNs": judge reports it once, when it happens, and the verdict holds it; only such faults need
-    `clears`, for the event that takes them back (Xid 154 with value 0). The clears of a run are applied before its
-    findings, so a fault that is both cleared and found anew in one run is held.
+    How a finding ends is the fault's `latching` in faults.toml. "no": judge reports it in each run while it
+    is true. "boot" and "NNNs": judge reports it once, when it happens, and the verdict keeps it open; only such faults
+    need `clears`, for the event that ends them (Xid 154 with value 0). The clears of a run come before its findings, so
+    a fault that one run both clears and finds stays open.
 
     A reading is a frozen dataclass or a tuple of them that msgspec can turn into JSON and back: it crosses a pipe
     and survives a restart of the agent within the same boot.
@@ -51,11 +51,11 @@ class Check(Generic[R, P]):
     )
     kernel_wakes: str | None = None  # regex from the record's start; what matches only wakes it
     wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM"
-    hung_fault: str = "check_hung"  # what it means when this check does not answer
+    hung_fault: str = "check_hung"  # the fault if this check does not answer
     raise_after: int = 1  # consecutive runs that must show a finding before it counts
     clear_after: int = 1  # consecutive runs that must not show it before it is gone
     runs_needed: Callable[[Any], int] | None = None  # of its policy: consecutive runs before judge finds anything
-    in_prolog: bool = False  # cheap enough to run live before a job starts
+    in_prolog: bool = False  # the prolog runs it before each job starts
 
     def __post_init__(self) -> None:
         for expression in (self.kernel_pattern, self.kernel_wakes):

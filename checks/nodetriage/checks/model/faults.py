@@ -1,4 +1,4 @@
-"""The vocabulary: every fault code, from faults.toml. Agent, controller and analysis all speak it."""
+"""Every fault code, from faults.toml: agent, controller and analysis use the same codes."""
 
 import functools
 import re
@@ -33,7 +33,7 @@ class Fault:
 
     @property
     def forgotten_after_s(self) -> float | None:
-        """Seconds after which an event-like fault is over by itself; None where it is not."""
+        """Seconds after which the fault ends if it is not reported again; None where time does not end it."""
         return float(self.latching[:-1]) if self.latching.endswith("s") else None
 
 

@@ -1,4 +1,4 @@
-"""What a check says of the machine: how its run ended, and which faults it found."""
+"""What a check reports: how its run ended, and which faults it found."""
 
 import enum
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ Scalar = str | int | float | bool
 
 
 class Outcome(enum.StrEnum):
-    """What became of one run of a check. Only OK says that the machine was looked at and is well."""
+    """How one run of a check ended. Only OK says that the check read the machine and found no fault."""
 
     OK = "ok"
     FINDINGS = "findings"
-    SKIPPED = "skipped"  # there is nothing of the kind here
-    BROKEN = "broken"  # the check could not make sense of what it read
-    HUNG = "hung"  # it did not answer in its time
+    SKIPPED = "skipped"  # the machine has nothing for this check to read
+    BROKEN = "broken"  # the check could not read or understand something
+    HUNG = "hung"  # the check did not answer in time
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ NVIDIA = 0x10DE  # PCI vendor
 
 
 class Unavailable(Exception):
-    """There is nothing here for this check to look at; its text says what is missing. The outcome is `skipped`."""
+    """This machine has nothing for this check to read; the text says what is missing. The outcome is `skipped`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +26,30 @@ class KernelRecord:
 
     seq: int
     at_us: int
-    priority: int  # syslog priority, facility * 8 + level; below 8 it is the kernel's own
+    priority: int  # of syslog: facility * 8 + level; below 8 the kernel itself wrote it
     text: str  # one record; a newline inside is a real newline
     continues: bool = False  # a piece of a line whose beginning is elsewhere: it may begin with anything
 
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """A function on the PCI bus, from /sys/bus/pci/devices: what stays as it is for as long as it is there."""
+    """A function on the PCI bus, from /sys/bus/pci/devices: what does not change while it is there."""
 
     address: str  # dddd:bb:dd.f, lower case
     vendor: int
     device: int
     class_code: int  # 24 bits: class, subclass, interface
-    folder: str  # under /sys/devices, where no link has to be followed for each file
-    is_virtual: bool = False  # a virtual function of another
+    folder: str  # under /sys/devices, so that no read follows a link
+    is_virtual: bool = False  # a virtual function (SR-IOV)
 
     @property
     def is_nvidia_gpu(self) -> bool:
-        """VGA or 3D controller (include/linux/pci_ids.h) of that maker."""
+        """Whether it is a VGA or 3D controller (include/linux/pci_ids.h) of NVIDIA."""
         return self.vendor == NVIDIA and self.class_code >> 8 in (0x0300, 0x0302)
 
 
 class NvmlFailure(enum.StrEnum):
-    """Answers of NVML that are themselves facts about the GPU, kept as values."""
+    """Errors of NVML that are facts about the GPU: values, not exceptions."""
 
     LOST = "gpu_is_lost"
     RESET_REQUIRED = "reset_required"
@@ -58,13 +58,13 @@ class NvmlFailure(enum.StrEnum):
     DRIVER_NOT_LOADED = "driver_not_loaded"
     VERSION_MISMATCH = "lib_rm_version_mismatch"
     TIMEOUT = "timeout"
-    NOT_ASKED = "not_asked"  # in quarantine: a call about it may never return
+    NOT_ASKED = "not_asked"  # the GPU is in quarantine, because a call about it may never return
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class RowRemap:
-    """nvmlDeviceGetRemappedRows and nvmlDeviceGetRowRemapperHistogram."""
+    """Memory rows of one GPU: nvmlDeviceGetRemappedRows, nvmlDeviceGetRowRemapperHistogram."""
 
     correctable_rows: int
     uncorrectable_rows: int
@@ -80,7 +80,7 @@ class RowRemap:
 
 @dataclass(frozen=True, slots=True)
 class NvLink:
-    """One NVLink of a GPU. `counters` by NVML's names; what the driver does not count is absent, never 0."""
+    """One NVLink of a GPU. `counters` are by NVML's names; one that the driver does not have is absent, never 0."""
 
     link: int
     active: bool
@@ -89,9 +89,9 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What NVML says of one GPU. None means the driver does not support the question: that is never a zero.
+    """One GPU as NVML describes it. None: the driver does not support the call; it is never a 0.
 
-    `failure` is set where the GPU did not answer; then only `pci` (and `uuid`, if known) can be relied on.
+    `failure` is set where the GPU did not answer; then only `pci` and, where it is known, `uuid` mean something.
     """
 
     index: int
@@ -102,8 +102,10 @@ class Gpu:
     failure_text: str = ""
     row_remap: RowRemap | None = None
     nvlinks: tuple[NvLink, ...] | None = None
-    refused: Mapping[str, str] = field(default_factory=dict)  # calls that gave an odd error, though the GPU answers
-    processes: tuple[int, ...] | None = None  # ids of processes with a compute context, those of MIG instances too
+    refused: Mapping[str, str] = field(
+        default_factory=dict
+    )  # calls that gave an unexpected error, though the GPU answers
+    processes: tuple[int, ...] | None = None  # ids of processes with a compute context, also on MIG instances
     facts: Mapping[str, Scalar] = field(
         default_factory=dict
     )  # further values, by NVML's names, for the checks that ask
@@ -122,7 +124,7 @@ class FsSpace:
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """adjtimex(2), in microseconds. `offset_us` is what is still to be slewed away, not the distance from true time."""
+    """adjtimex(2), in microseconds. `offset_us` is what the kernel still has to slew, not the clock's error."""
 
     synchronised: bool
     max_error_us: int
@@ -132,7 +134,7 @@ class ClockState:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How a child program ended. `stdout` is decoded with replacement characters."""
+    """How a child program ended. Its output is decoded as UTF-8 with replacement characters."""
 
     status: int
     stdout: str
@@ -142,9 +144,9 @@ class Program:
 class Host(Protocol):
     """The only way a check sees the machine. Paths are absolute, without the root prefix.
 
-    Every method raises OSError as the kernel gives it (ENOENT, EINVAL, EIO...); nothing is turned into a default.
-    Before a call that may block for ever, the implementation tells the agent what it is about to do, so that a hang
-    can be named.
+    Every method raises OSError as the kernel gives it (ENOENT, EINVAL, EIO...); none turns an error into a default.
+    Before a call that may never return, the implementation tells the agent what it calls, so that the agent can name
+    the hang.
     """
 
     def glob(self, pattern: str) -> list[PurePosixPath]:
@@ -154,66 +156,66 @@ class Host(Protocol):
     def exists(self, path: str | PurePosixPath) -> bool: ...
 
     def text(self, path: str | PurePosixPath) -> str:
-        """The file, read whole, decoded as UTF-8 with replacement characters, trailing white space removed."""
+        """The whole file as UTF-8 with replacement characters, without white space at its end."""
         ...
 
     def ask_once(self, path: str | PurePosixPath) -> str:
-        """As `text`. A file that refuses (EINVAL, EOPNOTSUPP) is not asked again, and fails the same way from then on.
+        """As `text`, but a file that refuses once (EINVAL, EOPNOTSUPP) is not read again and fails the same way.
 
-        For counters that a driver keeps from restricted functions: it logs a line for each try.
+        For counters that a driver hides from restricted functions: it logs a line for each read.
         """
         ...
 
     def link(self, path: str | PurePosixPath) -> PurePosixPath:
-        """Where a symbolic link leads, made absolute and normal."""
+        """The target of a symbolic link, absolute and normalised."""
         ...
 
     def statvfs(self, path: str | PurePosixPath) -> FsSpace: ...
 
     def entries(self, folder: str, describe: Callable[["Host", PurePosixPath], T]) -> Mapping[str, T]:
-        """What `describe` tells of each entry of a folder of devices, by name; for what a device does not change.
+        """What `describe` returns for each entry of a folder of devices, by name; for what does not change on a device.
 
-        Asked until told twice the same, and again when the entry was made anew, as one is that came back. Empty where
-        there is no such folder. `describe` is a function of a module: it is what the answers are remembered by.
+        The host remembers an answer once two calls gave the same, until the entry is created anew, as when a device
+        comes back. Empty where there is no such folder. `describe` is a function of a module, which is its key.
         """
         ...
 
     def pci_devices(self) -> tuple[PciDevice, ...]:
-        """By address; from `entries`."""
+        """All PCI functions, by address, remembered as with `entries`."""
         ...
 
     def pci_driver(self, device: PciDevice) -> str | None:
-        """The driver that has the device now. Raises OSError."""
+        """The driver to which the device is bound now; None where it has none. Raises OSError."""
         ...
 
     def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
-        """All GPUs that NVML enumerates. Raises Unavailable where there is no NVML or no driver.
+        """All GPUs that NVML lists. Raises Unavailable where there is no NVML or no driver.
 
-        `whole`: with their NVLinks, processes and what else costs many calls; without it that may be None or absent.
+        `whole`: also with NVLinks, processes and all else that takes many calls; else these may be None or absent.
         """
         ...
 
     def kernel_log(self) -> tuple[KernelRecord, ...]:
-        """Records since this check's last run that match its pattern, oldest first."""
+        """The records since this check's last run that match its pattern, oldest first."""
         ...
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
-        """Runs a program that only reads. Raises Unavailable if it is not installed, TimeoutError past its time."""
+        """Runs a program that only reads. Raises Unavailable if it is not installed, TimeoutError if it is late."""
         ...
 
     def exclude(self, component: str) -> None:
-        """The check says that it could not look at this part: its run is not `ok`, however well the others are."""
+        """Notes that the check could not read this component. The run is then not `ok`, even where the others are."""
         ...
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """Parts that this run could not look at, or was not let (GPUs in quarantine), by their names."""
+        """The components that this run could not read, or must not (GPUs in quarantine)."""
         ...
 
     def clock(self) -> ClockState:
-        """How true the kernel holds its clock to be. Raises Unavailable where it cannot be asked."""
+        """The state of the kernel's clock. Raises Unavailable where it cannot be read."""
         ...
 
     def boottime_s(self) -> float:
-        """CLOCK_BOOTTIME, seconds: goes on through suspend, never steps."""
+        """CLOCK_BOOTTIME in seconds: it counts suspend too, and never steps."""
         ...

@@ -16,7 +16,7 @@ _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 
 class ConfigError(Exception):
-    """A setting is wrong; the text is one line for the person who can put it right."""
+    """A setting is wrong. The text is one line: the file, the key and what was expected."""
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def leaf_keys(table: Mapping[str, Any], key: str = "") -> Iterator[str]:
 
 
 def leaves(instance: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of every field, down to what is no table; None fields are left out."""
+    """Path and value of each field, down to what is no table; without fields that are None."""
     if dataclasses.is_dataclass(instance):
         fields: Iterable[tuple[str, Any]] = ((f.name, getattr(instance, f.name)) for f in dataclasses.fields(instance))
     elif isinstance(instance, Mapping):
@@ -157,7 +157,7 @@ def leaves(instance: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def as_toml(value: Any) -> str:
-    """A value as a settings file has it."""
+    """A value as it stands in a settings file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, enum.Enum):
@@ -174,7 +174,7 @@ def as_toml(value: Any) -> str:
 
 
 def shown(values: Iterable[tuple[str, Any]], source: Callable[[str], str]) -> Iterator[str]:
-    """`key = value  # where it is set`, one a line; a default's line has no comment."""
+    """`key = value  # where it is set`, one on each line; a default has no comment."""
     for key, value in values:
         where = source(key)
         yield f"{key} = {as_toml(value)}{f'  # {where}' if where else ''}"

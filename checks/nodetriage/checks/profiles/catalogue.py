@@ -1,4 +1,4 @@
-"""What a known machine should have: one TOML file a product under profiles/, chosen by DMI product and GPU name."""
+"""What a known machine should have: one TOML file for each product, chosen by DMI product and GPU name."""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -16,16 +16,16 @@ DMI_PRODUCT = "/sys/class/dmi/id/product_name"
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Shell patterns, without regard to case. A list that is empty matches anything; each that is not must match."""
+    """Shell patterns; case does not matter. An empty list matches anything; all other lists must match."""
 
     dmi_product: tuple[str, ...] = ()
-    gpu_name: tuple[str, ...] = ()  # NVML's name, of every GPU
+    gpu_name: tuple[str, ...] = ()  # NVML's name of each GPU
     rank: int = 0  # of several profiles that match, the highest rank wins
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`checks` holds, by check, the settings that differ from the check's own defaults, as TOML has them."""
+    """`checks` has, by check, the settings that differ from the check's defaults, as TOML tables."""
 
     match: Match
     checks: Mapping[str, Any] = field(default_factory=dict)
@@ -33,22 +33,22 @@ class Profile:
 
 
 def load(path: Path) -> Profile:
-    """A profile's file. Raises ConfigError."""
+    """The profile in a file. Raises ConfigError."""
     return decode(Profile, {**load_toml(path), "name": path.stem}, str(path))
 
 
 @functools.cache
 def profiles() -> Mapping[str, Profile]:
-    """The profiles that we ship, by name. Raises ConfigError."""
+    """The shipped profiles, by name. Raises ConfigError."""
     with resources.as_file(resources.files("nodetriage.checks") / "profiles") as folder:
         found = [load(path) for path in sorted(folder.glob("*.toml"))]
     return {profile.name: profile for profile in found}
 
 
 def choose(dmi_product: str, gpu_names: tuple[str, ...], among: Iterable[Profile] | None = None) -> Profile:
-    """The profile of a machine; `generic` where none knows it. `dmi_product` is what DMI_PRODUCT holds.
+    """The profile of a machine; `generic` where no other matches. `dmi_product` is the content of DMI_PRODUCT.
 
-    Where NVML does not answer, `gpu_names` is empty: then the product alone has to match.
+    Where NVML does not answer, `gpu_names` is empty, and the product alone has to match.
     """
     known = profiles()
     fits = [p for p in (known.values() if among is None else among) if _fits(p.match, dmi_product, gpu_names)]

@@ -1,7 +1,7 @@
-"""What a machine that is known to be good teaches: the settings that a profile for more of its kind should have. Pure.
+"""The settings of a profile for machines like one that is known to be good, from its readings. Pure.
 
-Only what cannot differ between two good machines of one kind: numbers of parts, rates, versions. Addresses, names of
-interfaces that jobs do not use, and whatever happens to be mounted today are left out.
+Only what is the same on all good machines of one kind: numbers of devices, rates, versions. It leaves out addresses,
+names of interfaces that jobs do not use, and current mounts.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from nodetriage.checks.readers.nvlink import Links
 
 Settings = dict[str, Any]
 _FABRIC_COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
-_STEPS_GIB = ((256, 64), (32, 8), (0, 1))  # memory is sold in such steps, from so much on
+_STEPS_GIB = ((256, 64), (32, 8), (0, 1))  # from so much memory on, it is sold in such steps
 
 
 def _gpu_lost(gpus: Inventory) -> Settings:
@@ -34,7 +34,7 @@ def _gpu_ecc(gpus: tuple[Errors, ...]) -> Settings:
 def _gpu_nvlink(gpus: tuple[Links, ...]) -> Settings:
     learned: Settings = {}
     ups = {len(gpu.up) for gpu in gpus if not gpu.mig}
-    if len(ups) == 1 and ups != {0}:  # where GPUs differ, no number is right for all
+    if len(ups) == 1 and ups != {0}:  # where GPUs differ, no number fits all
         learned["expected_links"] = ups.pop()
     if gpus and all(gpu.fabric_state == _FABRIC_COMPLETED for gpu in gpus):
         learned["expect_fabric"] = True
@@ -42,7 +42,7 @@ def _gpu_nvlink(gpus: tuple[Links, ...]) -> Settings:
 
 
 def _ib_link(ports: tuple[Port, ...]) -> Settings:
-    """A role for each rate: what a port is for, only a person knows."""
+    """One role for each rate, because only a person knows what a port is for."""
     kinds: dict[tuple[str, float, int], list[Port]] = {}
     for port in ports:
         if port.state == "ACTIVE" and not port.error:
@@ -60,7 +60,7 @@ def _ib_link(ports: tuple[Port, ...]) -> Settings:
 
 
 def _mem_size(total_kib: int) -> Settings:
-    """The kernel keeps some for itself, so what is installed is the next size up."""
+    """The kernel keeps some memory for itself, so the installed amount is the next size up."""
     total_gib = total_kib / (1 << 20)
     step = next(step for least, step in _STEPS_GIB if total_gib >= least)
     return {"expected_gib": int(-(-total_gib // step) * step)}
@@ -88,7 +88,6 @@ BY_CHECK: Mapping[str, Callable[[Any], Settings]] = {
 
 
 def learn(memories: Mapping[str, Any]) -> dict[str, Settings]:
-    """Settings by check, from what each check remembers of one look at a good machine; those that teach nothing are
-    left out."""
+    """Settings by check, from the state that each check keeps after one run on a good machine; without empty ones."""
     learned = {name: teach(memories[name]) for name, teach in BY_CHECK.items() if memories.get(name) is not None}
     return {name: settings for name, settings in learned.items() if settings}
