@@ -29,6 +29,45 @@ and no hook refuses a job for it. That ends when a release trusts the fault, or 
 `[shadow] trusted` of `policy.toml` and in `hooks.trusted`.
 """
 
+_DIFFERENCES = """
+## Where a severity differs from the requirements
+
+The requirements are the project's first list of checks, after "Revisiting Reliability in Large-Scale Machine Learning
+Research Clusters": high there is critical here, low is major. A site that wants theirs writes a rule for the fault in
+`policy.toml`, or sets the severity in the check's settings where it is one.
+
+| requirement | it says | fault: ours | why |
+|---|---|---|---|
+"""
+# Requirement, what it says, the faults, and the reason for a severity of ours that differs, decided one by one.
+DIFFERENCES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    (
+        "R18 corrected GPU memory errors over a threshold", "major",
+        ("gpu_ecc_corrected_storm", "gpu_ecc_corrected_rate"),
+        "As required where the driver's own threshold is passed (Xid 92). Our threshold on the counters is a guess and"
+        " no data is lost, so it only warns.",
+    ),
+    (
+        "R23 context switch timeout (Xid 109)", "warning", ("gpu_context_switch_timeout",),
+        "The channel is lost and later jobs on the GPU often hang, so the node drains after its job; twice a day on"
+        ' one GPU it is critical. A program that never yields can cause it too; a rule can make it a warning.',
+    ),
+    (
+        "R28 corrected DIMM errors", "major", ("mem_corrected_storm", "mem_uncorrected"),
+        "Uncorrected is critical, as required. Corrected errors lose nothing, come in storms on healthy DIMMs, and the "
+        "kernel takes the page away: draining for them would cost more than it saves.",
+    ),
+    (
+        "R30 block device errors", "critical", ("disk_io_error", "disk_failing", "disk_dead", "disk_lost"),
+        "A disk that fails, is dead or is lost is critical, as required. One error of a sector ends the job that reads "
+        "it and no other, so the other jobs may finish.",
+    ),
+    (
+        "R34 firmware that differs", "major", ("gpu_vbios_drift", "ib_firmware_drift"),
+        "It is mostly a rollout under way. Draining for it would empty the fleet in the middle of one.",
+    ),
+)  # fmt: skip
+
 _XIDS = """
 ## Xid codes
 
@@ -53,7 +92,7 @@ def page() -> str:
     sections = (
         f"\n## {name}\n\n" + "\n".join(_entry(f) for f in known.values() if f.class_ == name) for name in classes
     )
-    return _HEAD + "".join(sections) + _XIDS + "".join(_rows())
+    return _HEAD + "".join(sections) + _DIFFERENCES + "".join(_differences()) + _XIDS + "".join(_rows())
 
 
 def _entry(fault: Fault) -> str:
@@ -69,6 +108,12 @@ def _end(fault: Fault) -> str:
     if fault.forgotten_after_s is not None:
         return f"after {fault.forgotten_after_s / 3600:g} h"
     return "at reboot" if fault.latching == "boot" else "when it is gone"
+
+
+def _differences() -> Iterator[str]:
+    for requirement, severity, codes, why in DIFFERENCES:
+        ours = ", ".join(f"`{code}`: {faults()[code].severity.name.lower()}" for code in codes)
+        yield f"| {requirement} | {severity} | {ours} | {why} |\n"
 
 
 def _rows() -> Iterator[str]:

@@ -134,6 +134,29 @@ def test_no_answer_of_ipmitool_is_read_as_something_it_is_not(text: str) -> None
             assert "expected" in str(error)  # noqa: PT017 the words are for the person who must find the BMC
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "   1 | 11/30/26 | 12:00:00 UTC | OEM record df | Memory #0x12 | Uncorrectable ECC | Asserted",
+        "   1 | OEM record e0 | 000137 | Memory #0x12 | Uncorrectable ECC | Asserted",
+        "   1 | Linux kernel panic: a | b | Memory #0x12 | Uncorrectable ECC | Asserted",
+        "   1 | 11/30/26 | 12:00:00 UTC | System Event #0x53 | Memory Uncorrectable ECC | Asserted",
+        "   1 | 11/30/26 | 12:00:00 UTC | Unknown Memory #0x53 | Uncorrectable ECC | Asserted",
+    ],
+)
+def test_text_that_the_system_or_a_maker_put_into_the_log_is_no_sensor_and_no_event(line: str) -> None:
+    (entry,) = ipmi.log_entries(line)
+
+    assert logged(entry) == []
+
+
+def test_a_record_without_a_date_does_not_hide_the_one_behind_it() -> None:
+    text = "   2 | OEM record e0 | 000000000000000000000000002f\n"
+    text += "   3 | 11/12/26 | 09:59:41 UTC | Memory DIMM_C2 | Uncorrectable ECC | Asserted\n"
+
+    assert [f.fault for f in logged(*ipmi.log_entries(text))] == ["bmc_memory_uncorrectable"]
+
+
 def test_the_recorded_bmc_gives_its_sensors_and_its_log(hosts: Path) -> None:
     host = Host(hosts / "dgx-h100")
 

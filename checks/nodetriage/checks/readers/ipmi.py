@@ -17,6 +17,9 @@ _NO_BMC = "Could not open device"  # there is no BMC, or no driver for it
 _NO_SESSION = "Unable to establish"  # a BMC over the network does not answer
 _STAMP = "%m/%d/%y %H:%M:%S %Z"
 
+# Records without a date, whose text the operating system wrote (a panic's) or the maker: no sensor and no event.
+_UNDATED = ("OEM record", "Linux kernel panic")
+
 
 class Silent(Exception):
     """The BMC gave no answer; the text has the question."""
@@ -98,6 +101,9 @@ def log_entries(text: str) -> tuple[LogEntry, ...]:
             continue
         try:
             record = int(fields[0], 16)
+            if fields[1].startswith(_UNDATED):
+                found.append(LogEntry(record, -1.0, fields[1], "", asserted=True))
+                continue
             sensor, event = fields[3], fields[4]
         except (IndexError, ValueError):
             raise ValueError(f"ipmitool sel: expected ID | DATE | TIME | SENSOR | EVENT, got {line[:80]!r}") from None
