@@ -43,7 +43,7 @@ def traffic() -> Traffic:
 @pytest.fixture
 def heartbeats(tmp_path: Path, traffic: Traffic) -> Heartbeats:
     async def made() -> Heartbeats:
-        spool = Spool(tmp_path, "boot", 1 << 20, lambda: None)
+        spool = Spool(tmp_path, "boot", 1 << 20)
         return Heartbeats(spool, WorkerPool(Setup("/", {}), "", lambda _: None), traffic, "boot")
 
     return asyncio.run(made())

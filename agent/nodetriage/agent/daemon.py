@@ -61,9 +61,7 @@ class Daemon:
         self._reload = asyncio.Event()
         agent = settings.agent
         self.node = Node(config.node_name(agent.node), self._boot_id, VERSION, settings.profile.name)
-        self._spool = Spool(
-            agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._durable, self._judge_self
-        )
+        self._spool = Spool(agent.state_dir, self._boot_id, settings.spool.max_mib << 20, self._judge_self)
         self._workers = WorkerPool(setup_from(settings), catalogue, self._free)
         self._stream = Stream(
             () if unusable else settings.controller.addresses,
@@ -211,9 +209,6 @@ class Daemon:
             lost = Change(Kind.LOST, "", severity=Severity.WARNING, evidence=evidence)
             self._spool.append([event.make(lost, self._boot_id, at)])
             self._log.warning("the spool is full; events dropped", **evidence)
-
-    def _durable(self) -> None:
-        self._stream.wake()
 
     def _free(self, device_class: str) -> None:
         self._log.info("an abandoned worker has ended", device_class=device_class)

@@ -41,7 +41,7 @@ def with_spool(
     folder: Path, body: Callable[[Spool], Awaitable[None]], boot_id: str = BOOT, max_bytes: int = BIG
 ) -> None:
     async def main() -> None:
-        spool = Spool(folder, boot_id, max_bytes, lambda: None)
+        spool = Spool(folder, boot_id, max_bytes)
         spool.open()
         try:
             await body(spool)
@@ -344,7 +344,7 @@ def test_a_spool_that_cannot_be_read_at_the_start_is_taken_up_when_it_can(
 def test_a_frozen_disk_delays_no_caller_and_events_go_out_after_a_moment(
     trial: Path, disk: "object", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodetriage.agent.delivery.spool.SETTLE_S", 3.0)
+    monkeypatch.setattr("nodetriage.agent.delivery.spool.COMMIT_LIMIT_S", 3.0)
     folder = trial / "mount" / "state"
 
     async def body(spool: Spool) -> None:
@@ -381,7 +381,7 @@ from pathlib import Path
 from nodetriage.agent.delivery.event import Moment, Unnumbered, make
 from nodetriage.agent.delivery.spool import Spool
 async def main():
-    spool = Spool(Path(sys.argv[1]), "boot-1", 1 << 22, lambda: None)
+    spool = Spool(Path(sys.argv[1]), "boot-1", 1 << 22)
     spool.open()
     while True:
         seq = spool.next_seq

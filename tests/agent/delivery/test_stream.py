@@ -35,7 +35,7 @@ class Bench:
 
     def __init__(self, folder: Path, controller: Any, **fields: Any) -> None:
         self.controller = controller
-        self.spool = Spool(folder, BOOT, 8 << 20, lambda: self.stream.wake())
+        self.spool = Spool(folder, BOOT, 8 << 20)
         self.spool.open()
         self.commands: list[pb.Command] = []
         fields.setdefault("addresses", [controller.address])

@@ -24,7 +24,7 @@ class SpooledNode:
     def __init__(self, folder: Path, name: str, addresses: Sequence[str]) -> None:
         folder.mkdir()
         self.name = name
-        self.spool = Spool(folder, BOOT, SPOOL_BYTES, self._wake)
+        self.spool = Spool(folder, BOOT, SPOOL_BYTES)
         self.stream = Stream(
             addresses,
             Node(name, BOOT, "0.1.0", "trial"),
@@ -64,9 +64,7 @@ class SpooledNode:
 
     def _append(self, changes: Iterable[Change]) -> tuple[int, ...]:
         at = Moment(time.time_ns() // 1000, int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6))
-        seqs = self.spool.append([make(change, BOOT, at) for change in changes])
-        self.stream.wake()
-        return seqs
+        return self.spool.append([make(change, BOOT, at) for change in changes])
 
     def has_delivered(self, seq: int) -> bool:
         """Whether the event is acknowledged: then the spool has it no more."""
@@ -77,9 +75,6 @@ class SpooledNode:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.spool.close(10.0)
-
-    def _wake(self) -> None:
-        self.stream.wake()
 
     @staticmethod
     async def _obey(command: pb.Command) -> pb.CommandResult:

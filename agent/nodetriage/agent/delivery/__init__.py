@@ -1,1 +1,1 @@
-"""Events from their making until a controller has them."""
+"""Brings events to a controller."""

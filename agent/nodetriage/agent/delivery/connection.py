@@ -1,7 +1,7 @@
-"""One connection to a controller: the only place of the agent that knows that it is gRPC.
+"""One connection to a controller. Only this module and http2.py know that the protocol is gRPC.
 
-Messages go in and out; how it ended is one exception with one line of why. stream.py decides what to say and when to
-try again; http2.py has the bytes.
+Messages go in and out; one exception with one line says how it ended. stream.py decides what to send and
+when to try again; http2.py has the bytes.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Refused(Exception):
-    """This connection may not be made; the text says what to set."""
+    """The agent does not make this connection. The text says what to set."""
 
 
 class Ended(Exception):
-    """The controller or the network ended the connection. `again_in_s` is the wait that the controller asked for."""
+    """The controller or the network ended the connection. `again_in_s`: the controller asked for this wait."""
 
     def __init__(self, why: str, again_in_s: float | None = None) -> None:
         super().__init__(why)
@@ -45,21 +45,21 @@ class Ended(Exception):
 
 
 class Credentials(Protocol):
-    """Both ends show who they are, on one connection."""
+    """Proves the identity of both ends of one connection."""
 
     async def metadata(self, certificate: bytes) -> Metadata:
-        """What we show of ourselves to the server that showed this certificate (DER). Raises Refused."""
+        """Our proof for the server that has this certificate (DER). Raises Refused."""
 
     async def verify(self, answer: Mapping[str, str]) -> None:
-        """Verifies the server's first metadata, before the agent sends it anything. Raises Refused."""
+        """Checks the server's first metadata, before the agent sends any message. Raises Refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How this node shows who it is. Asked for at each connection, so that keys can change without a restart."""
+    """How this node proves its identity. Made for each connection, so that keys can change without a restart."""
 
-    tls: ssl.SSLContext | None = None  # None: plaintext, on this machine only
-    server_name: str = ""  # whom the server's certificate must name; "": the host of the address
+    tls: ssl.SSLContext | None = None  # None: plaintext, only on this machine
+    server_name: str = ""  # the name that the server's certificate must have; "": the address's host
     metadata: Metadata = ()
     proof: Credentials | None = None
 
@@ -77,8 +77,8 @@ class Connection:
         self.peer = peer  # the other end: its address, and how it showed that it is a controller
 
     async def write(self, message: pb.AgentMessage) -> bool:
-        """Returns when the message is on its way, which flow control can delay; False if the call has ended: `read`
-        tells why."""
+        """Returns when the message is on its way, which flow control can delay. False if the call has ended; then
+        `read` raises why."""
         try:
             await self._call.send(message.SerializeToString())
         except CallEnded:
@@ -90,7 +90,7 @@ class Connection:
         try:
             return pb.ControllerMessage.FromString(await self._call.receive())
         except DecodeError:
-            raise Ended("what the controller sent is no ControllerMessage") from None
+            raise Ended("expected a ControllerMessage from the controller, got other bytes") from None
         except CallEnded as end:
             if end.trailers.get("grpc-status") == "0":
                 return None
@@ -99,9 +99,9 @@ class Connection:
 
 @asynccontextmanager
 async def connect(address: str, identity: Identity) -> AsyncIterator[Connection]:
-    """Whether the controller lets us in shows at the first `read`.
+    """Connects. The first `read` shows whether the controller accepts this node.
 
-    Raises Refused for plaintext that would leave the machine or a controller that does not show who it is, Ended or
+    Raises Refused for plaintext that would leave the machine or a controller that does not prove its identity, Ended or
     OSError where there is no connection.
     """
     if identity.tls is None and not is_local(address):
@@ -134,7 +134,7 @@ def _peer(address: str, identity: Identity, certificate: bytes) -> str:
 
 
 async def _verify(connection: Connection, proof: Credentials, call: Call) -> None:
-    """Raises Ended where the controller sent us away, rather than that it did not show who it is."""
+    """Raises Ended where the controller refused this node, Refused where it did not prove its identity."""
     try:
         async with asyncio.timeout(VERIFY_LIMIT_S):
             await proof.verify(await call.answer())
@@ -150,7 +150,7 @@ def _ended(end: CallEnded) -> Ended:
 
 
 def pushed_back_s(trailers: Mapping[str, str]) -> float | None:
-    """The wait that the server asked for, with a little jitter; None if it asked for none."""
+    """The wait that the server asked for, with some jitter; None without such a wish."""
     try:
         wait_ms = int(trailers[PUSH_BACK])
     except (KeyError, ValueError):

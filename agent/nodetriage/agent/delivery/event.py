@@ -1,4 +1,4 @@
-"""Changes as events of the wire, and back for a person to read. The number comes from the spool."""
+"""Changes as events for the wire. The spool numbers them."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from nodetriage.checks.model import Outcome, Scalar, Severity
 from nodetriage.service.crashpoint import passing
 from nodetriage.v1 import health_pb2 as pb
 
-TEXT_LIMIT = 4096  # characters of one evidence value: a stack trace fits, a runaway log line does not
+TEXT_LIMIT = 4096  # characters of one value of evidence: enough for a stack trace
 
 ROUTINE_KINDS = (Kind.OUTCOME, Kind.AGENT_STARTED, Kind.AGENT_STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When: the wall clock may step, the boot clock orders the events of a boot."""
+    """When it happened. The wall clock may step; the boot clock orders the events of a boot."""
 
     unix_us: int
     boot_us: int
@@ -24,7 +24,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Unnumbered:
-    """An event before the spool has numbered it. `routine` ones are dropped first when the spool is full."""
+    """An event before the spool has numbered it. A full spool drops `routine` events first."""
 
     boot_id: str
     body: bytes  # v1.Event without its seq
@@ -60,20 +60,20 @@ def numbered(body: bytes, seq: int) -> pb.Event:
 
 
 def is_loss(body: bytes) -> bool:
-    """Whether the event tells of events that were dropped."""
+    """Whether the event reports dropped events."""
     try:
         return pb.Event.FromString(body).kind == pb.EVENT_KIND_LOST
-    except DecodeError:  # written by a version to come
+    except DecodeError:  # a later version wrote it
         return False
 
 
 def wire_outcome(outcome: Outcome | None) -> str:
-    """The name of the wire's enum value."""
+    """The name of the enum value on the wire."""
     return "OUTCOME_UNSPECIFIED" if outcome is None else f"OUTCOME_{outcome.name}"
 
 
 def value(scalar: Scalar) -> pb.Value:
-    """A measured value; a whole number beyond 64 bits becomes a real one."""
+    """A value of evidence. A whole number beyond 64 bits becomes a real one."""
     if isinstance(scalar, bool):
         return pb.Value(flag=scalar)
     if isinstance(scalar, int):

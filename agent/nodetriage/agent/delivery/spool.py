@@ -1,7 +1,7 @@
-"""Events from their making until a controller has them: in memory to send from, in SQLite to survive a restart.
+"""The events that no controller has yet: in memory to send them, in SQLite to survive a restart.
 
-Everything here but the thread in journal.py is memory alone, so a full, frozen or broken disk stops neither checks
-nor delivery: it only means that a restart of the agent would lose what no controller has yet, and a finding says so.
+Only the thread in writer.py uses the disk, so a full, frozen or broken disk stops neither checks nor delivery. A
+restart of the agent would then lose these events; the agent reports that as a finding.
 """
 
 import bisect
@@ -15,13 +15,13 @@ from nodetriage.agent.delivery.writer import Kept, Row, SpoolWriter, Write
 from nodetriage.service.crashpoint import passing
 from nodetriage.service.seq_range import SeqRange
 
-OVERHEAD_BYTES = 200  # of an event, in memory and on disk, beyond its body
-SETTLE_S = 1.0  # how long a commit may take before an event is sent without it
+OVERHEAD_BYTES = 200  # of an event in memory and on disk, beside its body
+COMMIT_LIMIT_S = 1.0  # an event whose commit takes longer is sent before it is on disk
 
 
 @dataclass(slots=True)
 class Stored:
-    """A numbered event. `made_s` is monotonic; 0 for one that an earlier run of the agent left."""
+    """A numbered event. `made_s` is monotonic; 0 for an event of an earlier run of the agent."""
 
     boot_id: str
     seq: int
@@ -29,33 +29,35 @@ class Stored:
     routine: bool
     made_s: float = 0.0
     durable: bool = False
-    gone: bool = False  # acknowledged, or dropped
+    gone: bool = False  # acknowledged or dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What had to go since last asked, because the spool was full."""
+    """How many events the spool dropped since the last question because it was full."""
 
     routine: int
     faults: int
 
 
 class Spool:
-    """Owned by the event loop, where `on_durable` is called after each commit, `on_trouble` when they begin to fail."""
+    """Belongs to the event loop, where it calls `on_trouble` when commits begin to fail.
+
+    `on_durable` is called after each commit; the stream sets it.
+    """
 
     def __init__(
         self,
         folder: Path,
         boot_id: str,
         max_bytes: int,
-        on_durable: Callable[[], None],
         on_trouble: Callable[[], None] = lambda: None,
     ) -> None:
         self._boot_id = boot_id
         self._max_bytes = max_bytes
-        self._on_durable = on_durable
+        self.on_durable: Callable[[], None] = lambda: None
         path = folder / "spool.sqlite"
-        self._journal = SpoolWriter(path, self._snapshot, self._committed, self._adopt, on_trouble)
+        self._writer = SpoolWriter(path, self._snapshot, self._committed, self._adopt, on_trouble)
         self._events: list[Stored] = []  # oldest first: earlier boots, then this one by seq
         self._bytes = 0
         self._next_seq = 1
@@ -65,21 +67,21 @@ class Spool:
         self._dropped = Dropped(0, 0)
 
     def open(self) -> None:
-        """Reads what an earlier run left. Never raises: what cannot be read is set aside and `trouble` says so."""
-        kept = self._journal.open()
+        """Reads the events of an earlier run. Never raises: an unreadable file is set aside, and `trouble` says so."""
+        kept = self._writer.open()
         self._load(kept)
-        self._journal.start()
-        # Until a controller has said what it holds, numbers made from here on are provisional (see `agree`).
+        self._writer.start()
+        # Numbers from here on are provisional until a controller has said which events it has (see `agree`).
         self._write(Write(kept={"base": str(self._base_seq).encode(), "confirmed": b"0"}))
 
     def close(self, limit_s: float) -> bool:
-        """Commits what is left; False if the disk did not allow that in time."""
-        return self._journal.close(limit_s)
+        """Commits the rest; False if the disk did not take it in time."""
+        return self._writer.close(limit_s)
 
     @property
     def trouble(self) -> str:
-        """Why events are not on disk at present; empty when they are."""
-        return self._journal.trouble
+        """Why events are not on disk now; empty where they are."""
+        return self._writer.trouble
 
     @property
     def depth(self) -> int:
@@ -112,7 +114,7 @@ class Spool:
         return tuple(e.seq for e in added)
 
     def backlog(self) -> tuple[tuple[Stored, ...], int]:
-        """What may be sent, oldest first, and the number behind which `since` goes on. One that goes gets `gone`."""
+        """The events that may be sent, oldest first, and the number after which `since` continues."""
         settled = tuple(e for e in self._events if self._may_go(e))
         waiting = next((e.seq for e in self._events if not self._may_go(e)), self._next_seq)
         return tuple(e for e in settled if e.boot_id != self._boot_id or e.seq < waiting), waiting - 1
@@ -125,11 +127,11 @@ class Spool:
         return tuple(some[:ready])
 
     def _may_go(self, event: Stored) -> bool:
-        """On disk first, or a killed agent could give its number to another; but a stuck disk must not silence it."""
-        return event.durable or bool(self.trouble) or time.monotonic() - event.made_s > SETTLE_S
+        """On disk first, or a killed agent could reuse the number; but a stuck disk must not silence the agent."""
+        return event.durable or bool(self.trouble) or time.monotonic() - event.made_s > COMMIT_LIMIT_S
 
     def ack(self, ranges: Iterable[SeqRange]) -> int:
-        """Forgets what a controller has on its disk; how many events that was."""
+        """Removes the events that a controller has on its disk, and returns how many these are."""
         spans = [(r.boot_id, r.first, r.last) for r in ranges]
         if not spans:
             return 0
@@ -139,10 +141,10 @@ class Spool:
         return len(gone)
 
     def agree(self, stored: Iterable[SeqRange]) -> int:
-        """Takes the controller's word on what it has of this boot. Returns by how much numbers were moved up.
+        """Compares with the events of this boot that the controller has. Returns by how much numbers were moved up.
 
-        If it has more than this spool knew of when the agent started, the spool's memory was lost (deleted, corrupt,
-        or not written when the agent was killed). Then events made since start must not share numbers with those.
+        If the controller has more than this spool knew at the start of the agent, the spool's file was lost (deleted,
+        corrupt, or not written when the agent was killed). Events since then must not have the same numbers.
         """
         ranges = [r for r in stored if r.boot_id == self._boot_id]
         moved = 0
@@ -156,7 +158,7 @@ class Spool:
         return moved
 
     def take_dropped(self) -> Dropped:
-        """What was dropped since the last call; the caller makes the LOST event."""
+        """How many events were dropped since the last call. The caller makes the LOST event."""
         dropped, self._dropped = self._dropped, Dropped(0, 0)
         return dropped
 
@@ -177,7 +179,7 @@ class Spool:
         self._next_seq = last_seq + 1
 
     def _adopt(self, kept: Kept) -> None:
-        """An earlier run's events, found late: those whose number was given away meanwhile get a new one."""
+        """Adds events of an earlier run that could be read only now. Those whose number is taken get a new one."""
         given = {(e.boot_id, e.seq) for e in self._events}
         if kept.values.get("boot_id") == self._boot_id.encode():
             self._next_seq = max(self._next_seq, int(kept.values.get("last_seq", b"0")) + 1)
@@ -199,12 +201,12 @@ class Spool:
         self._write(Write(insert=tuple(_row(e) for e in provisional)))
 
     def _bound(self) -> None:
-        """Full: routine events go first, oldest first; then faults. Both are counted for a LOST event, which stays."""
+        """Drops events where the spool is full: routine ones first, then faults, oldest first; never LOST events."""
         if self._bytes <= self._max_bytes:
             return
         gone: set[int] = set()
         counts = {True: 0, False: 0}
-        excess = self._bytes - int(self._max_bytes * 0.95)  # a little room, or each new event would come here
+        excess = self._bytes - int(self._max_bytes * 0.95)  # some room, or each new event would come here
         for routine in (True, False):
             for event in self._events:
                 if excess <= 0:
@@ -227,14 +229,14 @@ class Spool:
         self._write(Write(delete=tuple((e.boot_id, e.seq) for e in removed)))
 
     def _write(self, write: Write) -> None:
-        state = {"boot_id": self._boot_id.encode(), "last_seq": str(self._next_seq - 1).encode()}
+        position = {"boot_id": self._boot_id.encode(), "last_seq": str(self._next_seq - 1).encode()}
         self._kept.update(write.kept)
-        self._kept.update(state)
-        kept = {**write.kept, **state} if write.insert or write.kept else {}
-        self._journal.write(Write(write.insert, write.delete, kept))
+        self._kept.update(position)
+        kept = {**write.kept, **position} if write.insert or write.kept else {}
+        self._writer.write(Write(write.insert, write.delete, kept))
 
     def _snapshot(self) -> Write:
-        """All that should be on disk: the journal asks for it after it has missed writes."""
+        """Everything that should be on disk. The writer asks for it after it has missed writes."""
         return Write(insert=tuple(_row(e) for e in self._events), kept=dict(self._kept), whole=True)
 
     def _committed(self, rows: tuple[Row, ...]) -> None:
@@ -245,7 +247,7 @@ class Spool:
             if (key := (event.boot_id, event.seq)) in keys:
                 event.durable = True
                 keys.discard(key)
-        self._on_durable()
+        self.on_durable()
 
 
 def _row(event: Stored) -> Row:

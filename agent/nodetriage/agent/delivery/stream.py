@@ -1,4 +1,4 @@
-"""The one stream to a controller: hello and resume, events and heartbeats up, acks and commands down."""
+"""The stream to a controller: hello and resume, then events and heartbeats up, acks and commands down."""
 
 import asyncio
 import random
@@ -12,24 +12,24 @@ import structlog
 from nodetriage.agent.core.aligned_timer import AlignedTimer
 from nodetriage.agent.delivery.connection import Connection, Ended, Identity, Refused, anonymous, connect
 from nodetriage.agent.delivery.event import numbered
-from nodetriage.agent.delivery.spool import SETTLE_S, Spool, Stored
+from nodetriage.agent.delivery.spool import COMMIT_LIMIT_S, Spool, Stored
 from nodetriage.agent.waiting import woken_or_due
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2 as pb
 
-BATCH_EVENTS = 100  # of the backlog one batch waits for its ack; a live event waits for none
+BATCH_EVENTS = 100  # one batch of the backlog waits for its ack; live events never wait
 WELCOME_LIMIT_S = 10.0
-ACK_LIMIT_S = 60.0  # without any ack while some are due: the controller does not work, try the next
-BACK_OFF_S = (1.0, 30.0)  # first and largest span of the full jitter
+ACK_LIMIT_S = 60.0  # a controller that acknowledges nothing for so long does not work: try the next
+BACK_OFF_S = (1.0, 30.0)  # first and largest span of the random wait
 
 
 class NoAnswer(Exception):
-    """The controller is connected and does not do its part."""
+    """The controller is connected but does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What Hello says."""
+    """What Hello says about this node."""
 
     name: str
     boot_id: str
@@ -70,14 +70,11 @@ class Stream:
         self._identify = identify
         self._back_off_s = back_off_s
         self._wake = asyncio.Event()
+        spool.on_durable = self._wake.set
         self._log = structlog.get_logger()
 
-    def wake(self) -> None:
-        """There is something new in the spool."""
-        self._wake.set()
-
     async def run(self) -> None:
-        """Connects, serves, and connects again, until cancelled."""
+        """Connects and serves, again and again, until cancelled."""
         if not self.addresses:
             await asyncio.Event().wait()  # the agent works alone
         failures = turn = 0
@@ -150,7 +147,7 @@ class Stream:
         self._wake.set()
 
     async def _write(self, session: "_Session", every_s: float) -> None:
-        """The only writer of the stream: results, then the live edge, then the backlog; a heartbeat when it is due."""
+        """The only writer of the stream: first results, then live events, then the backlog; heartbeats when due."""
         due_s = time.monotonic()
         going_on = whole = True
         while going_on:
@@ -163,13 +160,13 @@ class Stream:
             if message := session.next():
                 going_on = await session.line.write(message)
                 continue
-            # An event that is not on disk yet may be sent a moment later: nobody else would wake us for that.
+            # An event that is not on disk yet may be sent a moment later, and nothing else wakes this task then.
             wait_s = due_s - time.monotonic()
-            await woken_or_due(self._wake, min(wait_s, SETTLE_S) if session.waits_for_disk else wait_s)
+            await woken_or_due(self._wake, min(wait_s, COMMIT_LIMIT_S) if session.waits_for_disk else wait_s)
 
 
 class _Session:
-    """What one connection has sent and heard."""
+    """What one connection has sent, and what the controller has acknowledged."""
 
     def __init__(self, spool: Spool, line: Connection) -> None:
         self.line = line
@@ -180,23 +177,23 @@ class _Session:
         self._backlog = deque(backlog)
         self._sent_old: tuple[Stored, ...] = ()  # the last batch of the backlog
         self._unacked: dict[tuple[str, int], Stored] = {}
-        self._heard_s = time.monotonic()
+        self._acked_s = time.monotonic()
 
     def acked(self, acked: Sequence[SeqRange]) -> None:
         self._spool.ack(acked)
         self._unacked = {k: e for k, e in self._unacked.items() if not e.gone}
-        self._heard_s = time.monotonic()
+        self._acked_s = time.monotonic()
 
     def check_acks(self) -> None:
-        """Raises Unanswered if the controller takes events and never says that it has them."""
+        """Raises NoAnswer if the controller takes events and does not acknowledge them."""
         if not self._unacked:
-            self._heard_s = time.monotonic()
-        elif time.monotonic() - self._heard_s > ACK_LIMIT_S:
+            self._acked_s = time.monotonic()
+        elif time.monotonic() - self._acked_s > ACK_LIMIT_S:
             raise NoAnswer(f"no ack for {ACK_LIMIT_S:.0f} s")
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether there are events of this run that were not sent only because they are not on disk."""
+        """Whether events of this run wait only because they are not on disk yet."""
         return self._spool.next_seq - 1 > self._live_seq
 
     def next(self) -> pb.AgentMessage | None:
@@ -227,6 +224,6 @@ def ranges(wire: Sequence[pb.SeqRange]) -> tuple[SeqRange, ...]:
 
 
 def next_wait_s(failures: int, back_off_s: tuple[float, float] = BACK_OFF_S) -> float:
-    """Full jitter: anywhere below a span that doubles. A controller that restarts is not met by all nodes at once."""
+    """A random part of a span that doubles, so that not all nodes meet a restarted controller at once."""
     first, largest = back_off_s
     return random.uniform(0, min(largest, first * 2 ** min(failures, 16)))

@@ -1,6 +1,6 @@
-"""The spool's file: SQLite in WAL mode, written by a thread of its own that the event loop never waits for.
+"""The spool's file: SQLite in WAL mode. A thread of its own writes it, and the event loop never waits for that.
 
-Transactions that hold events are synchronous=FULL, the others NORMAL (docs/decisions/0020-spool-on-disk.md).
+Transactions with events are synchronous=FULL, the others NORMAL (docs/decisions/0020-spool-on-disk.md).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nodetriage.service.crashpoint import passing
 
-QUEUE_LIMIT = 2000  # writes that may wait for the disk; beyond, all is written afresh when it is back
+QUEUE_LIMIT = 2000  # writes that may wait for the disk; after more, the file is written anew when the disk works
 RETRY_S = 10.0  # after a failed write
 
 _SCHEMA = """
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What goes to disk in one transaction; `whole` replaces all that is there."""
+    """One transaction. `whole` replaces everything in the file."""
 
     insert: tuple[Row, ...] = ()
     delete: tuple[tuple[str, int], ...] = ()
@@ -48,15 +48,16 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What an earlier run left."""
+    """What an earlier run of the agent left."""
 
     rows: tuple[Row, ...] = ()
     values: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class SpoolWriter:
-    """Calls all four in the event loop: `snapshot` gives what should be on disk, `committed` gets the rows that are,
-    `adopt` what an earlier run left, if it was unreadable at the start; `failed` is for new `trouble`.
+    """Calls all four in the event loop: `snapshot` gives everything that should be on disk, `committed` gets the rows
+    that are, `adopt` gets what an earlier run left if that could be read only after the start, and `failed` says that
+    there is new `trouble`.
     """
 
     def __init__(
@@ -73,15 +74,15 @@ class SpoolWriter:
         self._committed = committed
         self._adopt = adopt
         self._tell_failed = failed
-        self._read = False  # what an earlier run left
+        self._read = False  # whether the rows of an earlier run were read
         self._late: Kept | None = None
         self._db: sqlite3.Connection | None = None
         self._queue: list[Write] = []
         self._wake = threading.Condition()
-        self._behind = False  # some writes were lost: the next one must be whole
+        self._behind = False  # writes were lost: the next one must be whole
         self._closing = False
         self._failed_s = 0.0
-        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="spool writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> Kept:
@@ -112,7 +113,7 @@ class SpoolWriter:
             return
         with self._wake:
             if self._behind:
-                return  # the whole will be written
+                return  # a whole write will follow
             if len(self._queue) >= QUEUE_LIMIT:
                 self._queue.clear()
                 self._behind = True
@@ -121,7 +122,7 @@ class SpoolWriter:
             self._wake.notify()
 
     def close(self, limit_s: float) -> bool:
-        """Commits what waits; False if the disk did not take it within `limit_s`."""
+        """Commits the waiting writes; False if the disk did not take them within `limit_s`."""
         with self._wake:
             if self._behind:
                 self._queue, self._behind = [self._snapshot()], False
@@ -159,7 +160,7 @@ class SpoolWriter:
         return max(0.01, self._failed_s + RETRY_S - time.monotonic()) if self._behind else None
 
     def _fresh(self) -> Write | None:
-        """The whole, as the loop sees it now; writes after this moment queue behind it."""
+        """A whole write with the loop's present state. Later writes follow it in the queue."""
         assert self._loop is not None
         got: list[Write] = []
         done = threading.Event()
@@ -178,7 +179,7 @@ class SpoolWriter:
             self._loop.call_soon_threadsafe(take)
         except RuntimeError:  # the loop is closed
             return None
-        done.wait(10.0)  # the loop is never that late, unless it is ending
+        done.wait(10.0)  # only a loop that ends is so late
         return got[0] if got else None
 
     def _is_open(self) -> bool:
@@ -195,7 +196,7 @@ class SpoolWriter:
     def _failed(self, error: Exception) -> None:
         if isinstance(error, sqlite3.DatabaseError) and _is_corrupt(error):
             self._put_aside(error)
-            self._failed_s = -RETRY_S  # at once, into a new file
+            self._failed_s = -RETRY_S  # try again at once, with a new file
         else:
             self._fail(error)
         with self._wake:
@@ -250,7 +251,7 @@ class SpoolWriter:
         return Kept(tuple(Row(b, s, body, bool(r), p) for b, s, body, r, p in rows), values)
 
     def _put_aside(self, error: sqlite3.DatabaseError) -> None:
-        """A corrupt file is evidence: it stays, under another name."""
+        """Renames a corrupt file: it is evidence."""
         if self._db:
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
@@ -261,13 +262,13 @@ class SpoolWriter:
         for suffix in ("-wal", "-shm"):
             with contextlib.suppress(OSError):
                 Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
-        self.trouble = f"{self._path.name} was corrupt ({error}); it is kept as {aside.name}"
+        self.trouble = f"{self._path.name} was corrupt ({error}); it is kept as {aside.name}, for inspection"
 
     def _fail(self, error: Exception) -> None:
         was, self.trouble = self.trouble, f"{self._path}: {error}"
         self._failed_s = time.monotonic()
         self._behind = True
-        if self._db:  # a connection that has met a full or read-only disk is not worth keeping
+        if self._db:  # after a full or read-only disk a new connection is needed
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
