@@ -9,8 +9,10 @@ from fleet_client import agent, serving
 from nodetriage.controller.policy.fleet_state import BreakerFacts, FleetIncident, HookFacts, HookFinding
 from nodetriage.controller.policy.state import FleetState
 from nodetriage.controller.rpc import hook_authority
+from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.settings.limits import HookLimits, Shadow
 from nodetriage.controller.settings.rules import Mode, Policy, Response, Rule
+from nodetriage.controller.token_bucket import Bucket
 from nodetriage.v1 import health_pb2 as pb
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -69,3 +71,18 @@ def test_what_the_policy_exempts_or_does_not_trust_refuses_no_job_without_the_co
     assert {"gpu_hot", "gpu_missing"} <= set(faults)
     assert "gpu_off_bus" not in faults
     assert checks == ["my_check"]
+
+
+async def test_of_words_that_an_agent_does_not_read_only_the_newest_waits() -> None:
+    session = Session("n1", "boot", "peer", Bucket(1, 1, 0.0))
+    for version in range(1000):
+        session.send_word(pb.ControllerMessage(hooks=pb.HookAuthority(version=version)))
+    written: list[pb.ControllerMessage] = []
+
+    class Context:
+        async def write(self, message: pb.ControllerMessage) -> None:
+            written.append(message)
+
+    session.close()
+    await session.send_all(Context())  # type: ignore[arg-type]
+    assert [message.hooks.version for message in written] == [999]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
 from nodetriage.controller.policy import breaker, hook_grants
-from nodetriage.controller.policy.fleet_state import HookFacts, HookFinding
+from nodetriage.controller.policy.fleet_state import FleetIncident, HookFacts, HookFinding
 from nodetriage.controller.policy.state import FleetState
 from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.v1 import health_pb2
@@ -28,7 +28,7 @@ class HookAuthorities:
     def __init__(self, send: Send, connected: Callable[[], Iterable[str]]) -> None:
         self._send, self._connected = send, connected
         self._version = 0
-        self._policy: Policy | None = None
+        self._rests_on: tuple[Policy, str, tuple[FleetIncident, ...]] | None = None  # what `_fleet` was made from
         self._excluded: tuple[list[str], list[str]] = ([], [])
         self._fleet: health_pb2.HookAuthority | None = None
         self._hooks: Mapping[str, HookFacts] = {}
@@ -36,17 +36,23 @@ class HookAuthorities:
 
     def update(self, state: FleetState, policy: Policy) -> None:
         """After each step: tells those nodes whose hooks may do something else than before."""
-        if policy is not self._policy:
-            self._policy, self._excluded = policy, excluded(policy)
-            self._renew_s = policy.hooks.valid_s / RENEWALS
-        fleet = fleet_wide(state, policy, *self._excluded)
         before, self._hooks = self._hooks, state.hooks
-        if fleet != self._fleet:
-            self._fleet = fleet
+        if self._is_news(state, policy):
             self._tell(self._connected())
         elif before is not state.hooks:
-            changed = (n for n in before.keys() | state.hooks.keys() if before.get(n) != state.hooks.get(n))
-            self._tell(changed)
+            self._tell(n for n in before.keys() | state.hooks.keys() if before.get(n) != state.hooks.get(n))
+
+    def _is_news(self, state: FleetState, policy: Policy) -> bool:
+        """Whether every node is to know something else than before. Cheap where nothing changed: each step asks."""
+        rests_on = (policy, breaker.held_why(state), state.fleet_incidents)
+        if rests_on == self._rests_on:
+            return False
+        if self._rests_on is None or policy is not self._rests_on[0]:
+            self._excluded = excluded(policy)
+            self._renew_s = policy.hooks.valid_s / RENEWALS
+        self._rests_on = rests_on
+        before, self._fleet = self._fleet, fleet_wide(state, policy, *self._excluded)
+        return before != self._fleet
 
     def word(self, node: str) -> health_pb2.ControllerMessage | None:
         """What this node is to know now; None before the state is known."""

@@ -137,7 +137,7 @@ class NodeHealthServer:
     def _tell(self, node: str, message: health_pb2.ControllerMessage) -> None:
         """Does nothing where the node has no stream: it learns the same when it has one."""
         if session := self._sessions.get(node):
-            session.send(message)
+            session.send_word(message)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         # Raw bytes: the handlers refuse and log what they cannot parse, where gRPC would answer INTERNAL.
@@ -213,7 +213,7 @@ class NodeHealthServer:
         )
         session.send(self._welcome(stored))
         if word := self.hooks.word(hello.node):
-            session.send(word)
+            session.send_word(word)
         sender = asyncio.ensure_future(session.send_all(context))
         tasks = [asyncio.ensure_future(self._take(session, context)), asyncio.ensure_future(session.ended()), sender]
         try:

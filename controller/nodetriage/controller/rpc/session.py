@@ -9,6 +9,8 @@ from nodetriage.controller.refused import Refused
 from nodetriage.controller.token_bucket import Bucket
 from nodetriage.v1 import health_pb2
 
+_THE_WORD = health_pb2.ControllerMessage()  # stands in the outbox for the newest word to the hooks
+
 
 class Session:
     """The state of one stream; the event loop owns it. A node has at most one: a newer stream ends the older."""
@@ -16,11 +18,18 @@ class Session:
     def __init__(self, node: str, boot_id: str, peer: str, bucket: Bucket) -> None:
         self.node, self.boot_id, self.peer, self.bucket = node, boot_id, peer, bucket
         self._outbox: asyncio.Queue[health_pb2.ControllerMessage | None] = asyncio.Queue()
+        self._word: health_pb2.ControllerMessage | None = None  # to the hooks, on its way out
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commands: dict[str, asyncio.Future[health_pb2.CommandResult]] = {}
 
     def send(self, message: health_pb2.ControllerMessage) -> None:
         self._outbox.put_nowait(message)
+
+    def send_word(self, word: health_pb2.ControllerMessage) -> None:
+        """The newest word to the node's hooks; one that an agent has not read yet is replaced."""
+        if self._word is None:
+            self._outbox.put_nowait(_THE_WORD)
+        self._word = word
 
     def end(self, why: Refused) -> None:
         """Makes `ended` raise `why`, and with it the stream."""
@@ -34,6 +43,8 @@ class Session:
     async def send_all(self, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         """Writes the outbox to the stream until `close`. Nothing else writes to the stream."""
         while (message := await self._outbox.get()) is not None:
+            if message is _THE_WORD and self._word is not None:
+                message, self._word = self._word, None
             await context.write(message)
 
     async def command(self, command: health_pb2.Command, timeout_s: float) -> health_pb2.CommandResult:
