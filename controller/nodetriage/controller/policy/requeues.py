@@ -16,7 +16,7 @@ from nodetriage.controller.settings.rules import Policy
 
 
 def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
-    for job in jobs:
+    for job in {j.job: j for j in jobs}.values():  # a list that names a job twice means it once
         if not job.active or job.job == drain.refused_job:  # Slurm requeues what its prolog refused
             continue
         if why := _cannot(job):

@@ -59,7 +59,7 @@ def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step
         work.ask_brake = True
     if work.ask_brake:
         drain_limits.release(work, policy)
-        held.tell(work, policy)
+        held.tell(work, policy, None if isinstance(event, Tick) else names)
     hook_grants.decide(work, names, policy)
     return work.step()
 

@@ -36,11 +36,12 @@ class Budget:
         nodes = work.nodes()
         size = fleet_size(work.fleet) if work.fleet.sizes else len(nodes)
         self._known = len(nodes)
-        pool = {n.node for n in repair.pool(nodes, work.now, limits, size)}
+        out = [n for n in nodes if n.drain is not None and repair.is_out(n)]
+        pool = {n.node for n in repair.pool(out, work.now, limits, size)}
         self._pool_is_full = len(pool) >= limits.repair_pool(size)
         self._out: Counter[tuple[bool, str]] = Counter()
-        for node in nodes:
-            if repair.is_out(node) and node.node not in pool:
+        for node in out:
+            if node.node not in pool:
                 self._count_out(node)
 
     def over(self, node: NodeFacts, drain: DrainFact) -> str:

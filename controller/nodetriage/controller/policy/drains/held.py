@@ -1,5 +1,6 @@
 """Tells operators of each critical finding that drains nothing yet: at once where a limit holds it, and again. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
@@ -30,14 +31,17 @@ class _Held(NamedTuple):
     incident: str = ""
 
 
-def tell(work: UnitOfWork, policy: Policy) -> None:
-    """Looks at every node with an open critical finding; tells once, and again every `held_notice_s`."""
+def tell(work: UnitOfWork, policy: Policy, names: Iterable[str] | None = None) -> None:
+    """Looks at these nodes, or at all; tells once of each critical finding, and again every `held_notice_s`."""
     again = timedelta(seconds=policy.drain_limits.held_notice_s)
-    for node in work.nodes():
+    nodes = (
+        work.nodes() if names is None else [n for name in dict.fromkeys(names) if (n := work.node(name)) is not None]
+    )
+    for node in nodes:
+        if not node.findings and node.drain is None and node.upkeep.held_told_at is None:
+            continue
         node = _joined(work, node)
         before = node.upkeep.held_told_at
-        if not node.findings and node.drain is None and before is None:
-            continue
         held = _held(work, node, policy)
         if held is None:
             if before is not None:
