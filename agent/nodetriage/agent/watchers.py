@@ -1,4 +1,4 @@
-"""What wakes checks between their rounds: kernel log, mount table, devices, as descriptors of the event loop."""
+"""What wakes checks between their timed runs: kernel log, mount table, devices, as descriptors of the event loop."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a hardened unit or a c
 
 
 class KernelLogWatcher:
-    """Follows the log: each record into the inbox, the checks that it concerns to `wake`; `lost` after an overrun."""
+    """Follows the kernel log: queues each record, calls `wake` with the checks to run, and `lost` after an overrun."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class KernelLogWatcher:
         self.lost_records = 0
         self._path = path
         self._accept_user_records = accept_user_records
-        self._inbox = record_queue
+        self._record_queue = record_queue
         self._wake = wake
         self._lost = lost
         self._open_log = open_log
@@ -48,18 +48,18 @@ class KernelLogWatcher:
         self._again: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Reads all that is new since the inbox's position, then follows. What prevents it is `trouble`."""
+        """Reads all records after the queue's position, then follows the log. `trouble` says what prevents it."""
         loop = asyncio.get_running_loop()
         try:
-            self._log = self._open_log(str(self._path), self._inbox.read_after)
+            self._log = self._open_log(str(self._path), self._record_queue.read_after)
         except OSError as error:
             self.trouble = f"{self._path}: {error.strerror or error}"
             return
-        self._hear()
+        self._read()
         if self.trouble:
             return
         try:
-            loop.add_reader(self._log.fd, self._hear)
+            loop.add_reader(self._log.fd, self._read)
         except PermissionError:  # epoll(7): a regular file
             self._poll()
 
@@ -78,7 +78,7 @@ class KernelLogWatcher:
         self.overruns = self.lost_records = 0
         return losses
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         if self._log is None:
             return
         woken: set[str] = set()
@@ -93,13 +93,13 @@ class KernelLogWatcher:
                 self.overruns += 1
                 self.lost_records += record.lost
             elif believed(record, self._accept_user_records):
-                woken.update(self._inbox.offer(record))
+                woken.update(self._record_queue.offer(record))
         self._wake(woken)
         if self.overruns:
             self._lost()
 
     def _poll(self) -> None:
-        self._hear()
+        self._read()
         self._again = asyncio.get_running_loop().call_later(FILE_POLL_S, self._poll)
 
 
@@ -119,7 +119,7 @@ class MountWatcher:
                 self._fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 self._poll.register(self._fds[-1], select.EPOLLERR | select.EPOLLPRI)
         self._poll.poll(0)
-        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._hear)
+        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._read)
 
     def stop(self) -> None:
         if self._poll:
@@ -130,7 +130,7 @@ class MountWatcher:
                 os.close(fd)
             self._fds.clear()
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         if self._poll:
             self._poll.poll(0)  # empties it; its answer may be nothing, as the kernel tells each change only once
             self._changed()
@@ -153,7 +153,7 @@ class DeviceWatcher:
 
         try:
             self._events = DeviceEvents(self._subsystems)
-            asyncio.get_running_loop().add_reader(self._events.fd, self._hear)
+            asyncio.get_running_loop().add_reader(self._events.fd, self._read)
         except OSError as error:
             self.trouble = f"kernel device events: {error.strerror or error}"
 
@@ -164,7 +164,7 @@ class DeviceWatcher:
             asyncio.get_running_loop().remove_reader(self._events.fd)
             self._events = None
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         if self._events is None:
             return
         try:

@@ -1,7 +1,9 @@
 """What an unprivileged user makes this machine's real kernel print is read as the kernel's, and fools no rule."""
 
+import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +93,27 @@ def assert_nobody_is_fooled(records: list[KernelRecord]) -> None:
 @pytest.mark.parametrize("how", ["overlay", "tmpfs", "segfault", "interface"])
 def test_the_kernel_quotes_a_user_and_no_rule_takes_it_for_the_driver(how: str, line: str) -> None:
     assert_nobody_is_fooled(quoted(how, line))
+
+
+def test_a_look_at_the_machine_reports_nothing_of_what_a_user_had_the_kernel_print() -> None:
+    for how in ("overlay", "tmpfs", "segfault", "interface"):
+        quoted(how, LINES[0])
+
+    argv = [
+        sys.executable,
+        "-m",
+        "nodetriage.agent.cli.main",
+        "check",
+        "gpu_xid",
+        "cpu_mce",
+        "disk_errors",
+        "kernel_hang",
+    ]
+    said = subprocess.run([*argv, "--json"], capture_output=True, text=True, timeout=100, check=False).stdout
+
+    assert {check["check"] for check in json.loads(said)["checks"]} == set(argv[4:])
+    assert "NVRM" not in said
+    assert "4b:00" not in said
 
 
 def test_a_process_that_runs_out_of_memory_has_its_name_quoted_and_no_more(small_group: Path) -> None:

@@ -1,4 +1,4 @@
-"""The kernel's log: bytes of /dev/kmsg to records, and a reader that resumes where it was and says what it lost.
+"""The kernel's log: bytes of /dev/kmsg to records, and a reader that resumes where it was and reports what it lost.
 
 Source: Documentation/ABI/testing/dev-kmsg. A record is `priority,seq,usec,flags[,more];text`, then lines that begin
 with a space and hold KEY=value. Bytes that are not printable come as \\xNN.

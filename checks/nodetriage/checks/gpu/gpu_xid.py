@@ -45,7 +45,7 @@ def read(host: Host) -> Log:
 
 
 def judge(now: Log, before: Log | None, policy: Policy) -> Iterator[Finding]:
-    """One finding a device and fault that the new lines show; what a later line takes back is not reported."""
+    """One finding for each device and fault that the new lines show, unless a later line takes it back."""
     before = before or Log()
     here = {*now.devices.on_bus, *before.devices.on_bus}
     if policy.any_device:
