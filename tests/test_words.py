@@ -51,6 +51,7 @@ WORDS = (
     Word(r"\bupheavals?\b", "soak (a long simulated run)"),
     Word(r"\bdeeds?\b", "action"),
     Word(r"would-have", "dry-run"),
+    Word(r"\bsick\b", "faulty"),
     # Severities are info, warning, major and critical.
     Word(r"severit(y|ies) (of )?`?(low|high)\b|\bSeverity\.(LOW|HIGH)\b", "major or critical"),
     # Sentences without a subject that acts.

@@ -113,8 +113,8 @@ class CaptureHost(Host):
         except Unavailable as error:
             self._write("/nvml.json", json.dumps({"unavailable": str(error)}, indent=2))
             raise
-        told = [_without_none(dataclasses.asdict(gpu)) for gpu in gpus]
-        self._write("/nvml.json", self._scrub.text(json.dumps({"gpus": told}, indent=2)))
+        found = [_without_none(dataclasses.asdict(gpu)) for gpu in gpus]
+        self._write("/nvml.json", self._scrub.text(json.dumps({"gpus": found}, indent=2)))
         return gpus
 
     def kernel_log(self) -> tuple[KernelRecord, ...]:
@@ -193,7 +193,7 @@ class CaptureHost(Host):
 
 
 class Doing:
-    """Says on stderr what is going on when it goes on for long: a call into a sick driver may never return."""
+    """Writes to stderr what takes long: a call into a faulty driver may never return."""
 
     def __init__(self, patience_s: float = 10.0) -> None:
         self._patience_s = patience_s
@@ -213,11 +213,11 @@ class Doing:
         self._what, self._since_s = what, time.monotonic()
 
     def _watch(self) -> None:
-        told = ""
+        shown = ""
         while not self._over.wait(self._patience_s / 10):
-            if self._what != told and time.monotonic() - self._since_s > self._patience_s:
-                told = self._what
-                sys.stderr.write(f"nodetriage: still at: {told}\n")
+            if self._what != shown and time.monotonic() - self._since_s > self._patience_s:
+                shown = self._what
+                sys.stderr.write(f"nodetriage: still at: {shown}\n")
 
 
 def capture(checks: Iterable[Check[Any, Any]], host: CaptureHost) -> list[str]:

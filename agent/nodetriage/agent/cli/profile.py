@@ -86,9 +86,9 @@ def _memories(results: "list[Result]", settings: "AgentSettings") -> dict[str, A
     from nodetriage.checks.model import Outcome
     from nodetriage.checks.profiles.learned import BY_CHECK
 
-    # Skipped ones too: a check that was not told what to expect is just what there is to learn for.
-    told = (Outcome.OK, Outcome.FINDINGS, Outcome.SKIPPED)
-    looked = {r.check: r.memory for r in results if r.check in BY_CHECK and r.outcome in told}
+    # Skipped ones too: a check without an expectation is what a profile is for.
+    answered = (Outcome.OK, Outcome.FINDINGS, Outcome.SKIPPED)
+    looked = {r.check: r.memory for r in results if r.check in BY_CHECK and r.outcome in answered}
     return {
         name: msgspec.json.decode(memory, type=memory_type(settings.checks[name].check))
         if isinstance(memory, bytes)

@@ -1,7 +1,7 @@
 """NVML's handles and error codes to frozen Gpu records.
 
 Source: the NVML API reference. What the driver does not support is None or absent, never zero; an answer that says the
-GPU is sick is kept as a value. nvml_facts.py is the table of what is asked, nvml_errors.py what each error means.
+GPU is faulty is kept as a value. nvml_facts.py is the table of what is asked, nvml_errors.py what each error means.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from nodetriage.agent.machine.nvml_errors import NOT_THERE, SICK, STALE, NvmlError, failed, not_asked
+from nodetriage.agent.machine.nvml_errors import FAULTY, NOT_THERE, STALE, NvmlError, failed, not_asked
 from nodetriage.agent.machine.nvml_facts import (
     FIELD_VALUE,
     FIELDS,
@@ -176,7 +176,7 @@ class Library:
                 call = "nvmlDeviceGetNvLinkState"
                 gpu = dataclasses.replace(gpu, nvlinks=self._nvlinks(gpu, handle, facts))
         except pynvml.NVMLError as error:
-            gpu = failed(gpu, call, error)  # a sick GPU is not asked further
+            gpu = failed(gpu, call, error)  # a faulty GPU is not asked further
         pids = facts.pop("processes", None)
         processes = tuple(map(int, str(pids).split())) if pids is not None else None
         return dataclasses.replace(gpu, processes=processes, facts=facts, refused=self._refused)
@@ -234,11 +234,11 @@ class Library:
         """Each field has an error of its own; one that the driver does not know is left out."""
         values = self._perhaps("nvmlDeviceGetFieldValues", gpu, handle, [field for _, field in wanted])
         found: dict[str, Scalar] = {}
-        told = FIELD_VALUE.iter_unpack(bytes(values)) if values else ()
-        for (fact, field), (_, _, _, _, kind, error, value) in zip(wanted, told, strict=False):
+        answers = FIELD_VALUE.iter_unpack(bytes(values)) if values else ()
+        for (fact, field), (_, _, _, _, kind, error, value) in zip(wanted, answers, strict=False):
             if error == pynvml.NVML_SUCCESS:
                 found[fact] = number(kind, value)
-            elif error in SICK:
+            elif error in FAULTY:
                 raise pynvml.NVMLError(error)
             elif error == pynvml.NVML_ERROR_NOT_SUPPORTED and isinstance(field, tuple):
                 self._unsupported.setdefault(gpu.name, set()).add(field[0])
@@ -253,7 +253,7 @@ class Library:
 
     def _no_answer(self, call: str, error: pynvml.NVMLError) -> None:
         """A call that fails on a GPU which answers others is recorded as refused, and the others go on."""
-        if error.value in SICK | STALE:
+        if error.value in FAULTY | STALE:
             raise error
         if error.value not in NOT_THERE:
             self._refused[call] = str(error)

@@ -30,7 +30,7 @@ FAILURES = {
     pynvml.NVML_ERROR_TIMEOUT: NvmlFailure.TIMEOUT,
 }
 # Whatever the question: the GPU is not there for anybody.
-SICK = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+FAULTY = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 # The driver is gone, or was loaded anew under us.
 STALE = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 

@@ -52,11 +52,11 @@ class Processes:
 
 def read(host: Host) -> Processes:
     """Leaves out a process that ends meanwhile. Raises Unavailable where no GPU lists its processes."""
-    told = [gpu for gpu in answering(host, whole=True) if gpu.processes is not None]
-    if not told:
+    listed = [gpu for gpu in answering(host, whole=True) if gpu.processes is not None]
+    if not listed:
         raise Unavailable("no GPU here lists its processes")
     now_s = host.boottime_s()
-    found = (_process(host, gpu.pci, gpu.uuid, pid, now_s) for gpu in told for pid in gpu.processes or ())
+    found = (_process(host, gpu.pci, gpu.uuid, pid, now_s) for gpu in listed for pid in gpu.processes or ())
     jobs_known = any(host.glob(pattern) for pattern in _SLURM_CGROUPS)
     return Processes(tuple(process for process in found if process), jobs_known)
 

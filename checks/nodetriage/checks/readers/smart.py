@@ -42,12 +42,12 @@ def ask(host: Host, device: str) -> Smart:
 
 def smartctl(text: str) -> Smart:
     """The answer of `smartctl --json`; its exit status adds nothing. Raises ValueError."""
-    told = _object(text, "smartctl")
-    log, status = _table(told, "nvme_smart_health_information_log"), _table(told, "smart_status")
+    report = _object(text, "smartctl")
+    log, status = _table(report, "nvme_smart_health_information_log"), _table(report, "smart_status")
     passed = status.get("passed") if isinstance(status.get("passed"), bool) else None
     if passed is None and not log:
-        raise ValueError(f"smartctl: no health information: {_message(told)}")
-    attributes = _table(told, "ata_smart_attributes").get("table")
+        raise ValueError(f"smartctl: no health information: {_message(report)}")
+    attributes = _table(report, "ata_smart_attributes").get("table")
     pending = [_table(a, "raw") for a in attributes if _whole(a, "id") == 197] if isinstance(attributes, list) else []
     return Smart(
         passed=passed,
@@ -100,7 +100,7 @@ def _whole(within: Any, key: str) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
 
 
-def _message(told: dict[str, Any]) -> str:
-    messages = _table(told, "smartctl").get("messages")
+def _message(report: dict[str, Any]) -> str:
+    messages = _table(report, "smartctl").get("messages")
     words = [str(_m.get("string", "")) for _m in messages if isinstance(_m, dict)] if isinstance(messages, list) else []
-    return "; ".join(words)[:200] or f"exit status {_table(told, 'smartctl').get('exit_status')}"
+    return "; ".join(words)[:200] or f"exit status {_table(report, 'smartctl').get('exit_status')}"

@@ -49,14 +49,14 @@ def _report(node: NodeFacts, heard: Seen | None) -> ChecksReported | None:
     seeing = {f.check for f in node.findings if f.fault in causes}.union(
         *(checks_by_fault().get(c, ()) for c in causes)
     )
-    checks = [_fact(told, heard.heartbeat_us) for told in heard.heartbeat.checks if told.check in seeing]
+    checks = [_fact(state, heard.heartbeat_us) for state in heard.heartbeat.checks if state.check in seeing]
     checks.sort(key=lambda c: c.check)
     return ChecksReported(node.node, node.boot_id, from_us(heard.heartbeat_us), tuple(checks[:MOST_CHECKS]))
 
 
-def _fact(told: health_pb2.CheckState, heard_us: int) -> CheckFact:
-    ran_at: datetime | None = None if told.age_ms == NEVER_RAN else from_us(heard_us - told.age_ms * 1000)
-    return CheckFact(told.check, _OUTCOMES.get(told.outcome, "broken"), ran_at)
+def _fact(state: health_pb2.CheckState, heard_us: int) -> CheckFact:
+    ran_at: datetime | None = None if state.age_ms == NEVER_RAN else from_us(heard_us - state.age_ms * 1000)
+    return CheckFact(state.check, _OUTCOMES.get(state.outcome, "broken"), ran_at)
 
 
 def _is_news(node: NodeFacts, report: ChecksReported) -> bool:

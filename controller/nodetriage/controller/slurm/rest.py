@@ -150,5 +150,7 @@ def _words(errors: Any) -> str:
     """`[{"error": ..., "description": ...}]`, whose keys differ between versions."""
     if not isinstance(errors, list):
         return repr(errors)[:300]
-    told = ({k: e[k] for k in ("description", "error") if e.get(k)} if isinstance(e, dict) else {"": e} for e in errors)
-    return "; ".join(": ".join(map(str, one.values())) for one in told)[:300]
+    texts = (
+        {k: e[k] for k in ("description", "error") if e.get(k)} if isinstance(e, dict) else {"": e} for e in errors
+    )
+    return "; ".join(": ".join(map(str, one.values())) for one in texts)[:300]

@@ -52,28 +52,28 @@ def incidents(connection: Connection, since: datetime, node: str = "") -> list[I
     return sorted(found, key=lambda i: (i.began_at, i.node, i.id))
 
 
-def lines(connection: Connection, told: Incident) -> list[tuple[datetime, str]]:
+def lines(connection: Connection, shown: Incident) -> list[tuple[datetime, str]]:
     """The story of one incident, in order: what was seen, decided, done, and what became of the node and its jobs."""
     found = [
-        (s.at, f"{s.kind}: {s.fault} on {s.component} ({s.check}, {s.severity.name.lower()})") for s in told.symptoms
+        (s.at, f"{s.kind}: {s.fault} on {s.component} ({s.check}, {s.severity.name.lower()})") for s in shown.symptoms
     ]
-    found += [(s.known_at, "known to the controller") for s in told.symptoms[:1]]
-    for action in _actions(connection, told.began_at - timedelta(minutes=1), told.node, told.id):
+    found += [(s.known_at, "known to the controller") for s in shown.symptoms[:1]]
+    for action in _actions(connection, shown.began_at - timedelta(minutes=1), shown.node, shown.id):
         words = " ".join(filter(None, (str(action.kind), action.job and f"job {action.job}", action.text)))
         found.append((action.decided_at, f"decided: {words}"))
         if action.finished_at and action.kind not in (state_store.NOTICE, ActionKind.SHADOW):
             found.append((action.finished_at, f"{action.outcome or action.status}: {words}"))
-    hits = select(schema.job_hits).where(schema.job_hits.c.incident == told.id)
+    hits = select(schema.job_hits).where(schema.job_hits.c.incident == shown.id)
     for row in connection.execute(hits):
         job = state_store.job_of(row.document)
         about = (
             f"job {job.job} of {job.user}: {job.state}, {job.node_count} nodes, {job.gpus} GPUs, QOS {job.qos or '-'}"
         )
         found.append((from_us(row.at_us), f"{about}, restarts {job.restarts}"))
-    until = (told.ended_at or datetime.max.replace(tzinfo=told.began_at.tzinfo)) + timedelta(0)
-    if told.kind == "fault":
-        for t in state_store.transitions_of(connection, [told.node]):
-            if told.began_at - timedelta(minutes=1) <= t.at <= until:
+    until = (shown.ended_at or datetime.max.replace(tzinfo=shown.began_at.tzinfo)) + timedelta(0)
+    if shown.kind == "fault":
+        for t in state_store.transitions_of(connection, [shown.node]):
+            if shown.began_at - timedelta(minutes=1) <= t.at <= until:
                 found.append((t.at, f"{t.before or 'new'} -> {t.after} ({t.cause}; {t.actor})"))
     return sorted(found, key=lambda line: line[0])
 

@@ -139,8 +139,8 @@ def incident(
 ) -> Incident:
     """One group with what was done about it. `drains`, `actions` and `moved` are all of the node's."""
     cause = primary(symptoms, priority)
-    told = sorted({s.fault for s in symptoms})
-    drain = next((d for d in drains if _is_about(d, symptoms, told)), None)
+    codes = sorted({s.fault for s in symptoms})
+    drain = next((d for d in drains if _is_about(d, symptoms, codes)), None)
     ended_at = drain.closed_at if drain else _cleared_at(symptoms)
     return Incident(
         id=drain.incident if drain else f"e{symptoms[0].cursor}",
@@ -149,7 +149,7 @@ def incident(
         fault=cause.fault,
         component=cause.component,
         severity=max(s.severity for s in symptoms),
-        faults=tuple(told),
+        faults=tuple(codes),
         began_at=symptoms[0].at,
         ended_at=ended_at,
         stages=stages(symptoms, drain, actions, moved),
@@ -204,8 +204,8 @@ def _related(one: Symptom, other: Symptom) -> bool:
     return classes[0] != classes[1] and abs(one.at - other.at) <= AT_ONCE
 
 
-def _is_about(drain: Drain, symptoms: Sequence[Symptom], told: Sequence[str]) -> bool:
-    if not set(drain.causes) & set(told) or drain.opened_at < symptoms[0].at - BEFORE:
+def _is_about(drain: Drain, symptoms: Sequence[Symptom], codes: Sequence[str]) -> bool:
+    if not set(drain.causes) & set(codes) or drain.opened_at < symptoms[0].at - BEFORE:
         return False
     ended = _cleared_at(symptoms)
     return ended is None or drain.opened_at <= ended + BEFORE
