@@ -54,7 +54,7 @@ OUTAGES: Schema = {
     "cause": pl.String(),  # the fault that led to it; for a repair, the component that was replaced
 }
 
-OUTAGE_KINDS = ("drained", "ticket", "repaired")
+OUTAGE_KINDS = ("drained", "ticket", "repaired", "planned")  # planned: maintenance, which is no failure
 
 KINDS = ("raised", "changed", "repeated", "cleared", "outcome")
 

@@ -30,7 +30,19 @@ def test_events_and_drains_are_read_from_every_database(database_url: str) -> No
             "causes": "",
         }
         connection.execute(schema.incidents.insert(), incident | {"opened_us": at_us, "drained_us": at_us})
+        ordered = incident | {"incident": "j", "fault": "operator"}
+        connection.execute(schema.incidents.insert(), ordered | {"opened_us": at_us, "drained_us": at_us})
+        order = {"at_us": at_us + 1, "actor": "olga", "verb": "ticket", "node": "n[1-2]", "answer": ""}
+        connection.execute(schema.operator_log.insert(), order | {"reason": "RMA 1", "done": 1})
+        connection.execute(schema.operator_log.insert(), order | {"reason": "refused", "done": 0})
+        stop = {"node": "n3", "since_us": at_us + 2, "actor": "olga", "reason": "new cable", "source": "operator"}
+        connection.execute(schema.maintenance.insert(), stop)
     engine.dispose()
     events, outages = read_store(database_url, AT + timedelta(days=1))
     assert events.frame["at"].to_list() == [AT + timedelta(microseconds=i) for i in range(3)]
-    assert outages.frame.select("node", "kind", "cause").rows() == [("n1", "drained", "mount_stale")]
+    assert outages.frame.select("node", "kind", "cause").rows() == [
+        ("n1", "drained", "mount_stale"),
+        ("n1", "ticket", "RMA 1"),
+        ("n2", "ticket", "RMA 1"),
+        ("n3", "planned", "new cable"),
+    ]

@@ -1,6 +1,6 @@
 """Events and outages from the controller's store, read through SQLAlchemy, and from CSV or Parquet files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from nodetriage.analysis.tables import (
     sound_outages,
 )
 from nodetriage.checks.model.settings import ConfigError
+from nodetriage.controller.slurm import node_list
 from nodetriage.controller.store.database import NoDatabase, open_database, without_password
-from nodetriage.controller.store.schema import events, incidents
+from nodetriage.controller.store.schema import events, incidents, maintenance, operator_log
 from nodetriage.v1 import health_pb2
 
 # nodetriage.v1.EventKind, the kinds that concern a node's health.
@@ -73,19 +74,39 @@ def _read_file(path: Path, schema: Schema, sound: Callable[[pl.DataFrame], Impor
 
 
 def _outages_from(connection: sql.Connection, now: datetime) -> Imported:
-    """Incidents for which a node was drained. A store from before there were incidents has none."""
+    """Drains, tickets and planned stops. A store from before there were incidents has none."""
     if not sql.inspect(connection).has_table("incidents"):
         return Imported(empty(OUTAGES))
-    c = incidents.c
-    # What an operator ordered, and what such a study led to, is no sign of a lemon.
-    drained = c.drained_us.is_not(None) & c.fault.not_in(("operator", "lemon"))
-    rows = connection.execute(sql.select(c.node, c.fault, c.drained_us).where(drained))
-    frame = pl.DataFrame(
-        [tuple(row) for row in rows],
-        schema={"node": pl.String, "cause": pl.String, "at": pl.Int64},
-        orient="row",
-    ).with_columns(pl.from_epoch("at", time_unit="us").dt.replace_time_zone("UTC"), pl.lit("drained").alias("kind"))
+    rows = [*_drains(connection), *_tickets(connection), *_planned(connection)]
+    schema = {"node": pl.String, "cause": pl.String, "at": pl.Int64, "kind": pl.String}
+    frame = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
+        pl.from_epoch("at", time_unit="us").dt.replace_time_zone("UTC")
+    )
     return sound_outages(frame, now)
+
+
+def _drains(connection: sql.Connection) -> Iterator[tuple[str, str, int, str]]:
+    # What an operator ordered, and what a study of lemons led to, is no sign of a lemon.
+    c = incidents.c
+    drained = c.drained_us.is_not(None) & c.fault.not_in(("operator", "lemon"))
+    for node, fault, at_us in connection.execute(sql.select(c.node, c.fault, c.drained_us).where(drained)):
+        yield (node, fault, at_us, "drained")
+
+
+def _tickets(connection: sql.Connection) -> Iterator[tuple[str, str, int, str]]:
+    """What operators noted by `nodetriagectl ticket`, a row for each node of the set."""
+    c = operator_log.c
+    query = sql.select(c.node, c.reason, c.at_us).where(c.verb == "ticket", c.done == 1, c.reason != "")
+    for nodes, text, at_us in connection.execute(query):
+        for node in node_list.expand(nodes) or ():
+            yield (node, text, at_us, "ticket")
+
+
+def _planned(connection: sql.Connection) -> Iterator[tuple[str, str, int, str]]:
+    """Maintenance, by operators and by reservations."""
+    c = maintenance.c
+    for node, reason, at_us in connection.execute(sql.select(c.node, c.reason, c.since_us)):
+        yield (node, reason, at_us, "planned")
 
 
 def _open(url: str) -> sql.Engine:

@@ -193,12 +193,17 @@ class OperatorService:
             "at_us": time.time_ns() // 1000,
             "actor": who,
             "verb": asked.verb,
-            "node": asked.node[:MOST_TEXT],
+            "node": _cut(asked.node),
             "reason": asked.reason[:MOST_TEXT],
             "done": int(done),
             "answer": message[:MOST_TEXT],
         }
         await self._store.write(lambda c: c.execute(schema.operator_log.insert(), [row]))
+
+
+def _cut(nodes: str) -> str:
+    """A node set that is too long for the record is none any more: half of one would name other nodes."""
+    return nodes if len(nodes) <= MOST_TEXT else f"{nodes[:MOST_TEXT]} (cut)"
 
 
 class OperatorListener:
