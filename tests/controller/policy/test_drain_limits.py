@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetriage.checks.model import Severity
+from nodetriage.checks.model import Confidence, Severity
 from nodetriage.controller.policy import drain_limits, transition
 from nodetriage.controller.policy.drains import held
 from nodetriage.controller.policy.fleet_state import Upkeep
@@ -246,6 +246,17 @@ def test_a_held_critical_finding_is_reported_at_once_and_each_hour_with_what_to_
     early = transition.step(first.state, Tick(), NOW + timedelta(seconds=3599), policy)
     assert notes(early) == []
     assert len(notes(transition.step(early.state, Tick(), NOW + timedelta(seconds=3600), policy))) == 1
+
+
+def test_a_critical_finding_of_too_little_confidence_is_reported_with_the_reason_why_it_does_not_act() -> None:
+    event = NodeEvent(1, "n1", "b", 1, NOW, EventKind.RAISED, "c", "p", "gpu_off_bus", Severity.CRITICAL)
+    first = transition.step(World(Policy()).state, replace(event, confidence=Confidence.LINE), NOW, Policy())
+
+    (note,) = notes(transition.step(first.state, Tick(), NOW + held.TOLD_AFTER, Policy()))
+
+    assert first.state.nodes["n1"].drain is None
+    assert "its confidence is line, and the policy acts from device on" in note.text
+    assert "nodetriagectl drain --now n1" in note.text
 
 
 def test_a_held_finding_that_is_not_critical_is_not_reported() -> None:

@@ -68,7 +68,9 @@ def _named(rule: Rule) -> str:
 
 
 def _waits(policy: Policy, fault: str, rule: Rule) -> list[str]:
-    said = []
+    said = (
+        [f"its confidence must be {policy.least_confidence(rule).name.lower()} or more"] if rule.action.drains else []
+    )
     if rule.confirm > 1:
         said.append(f"agents must report it {rule.confirm} times")
     settle_s = policy.common_mode.settle_s(fault)

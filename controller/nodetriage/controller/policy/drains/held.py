@@ -17,7 +17,7 @@ from nodetriage.controller.policy.state import (
     NodeState,
 )
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
-from nodetriage.controller.settings.rules import Mode, Policy
+from nodetriage.controller.settings.rules import Mode, Policy, Rule
 
 # A finding that merely waits (for other nodes, for Slurm) is reported after this time; a minute is promised.
 TOLD_AFTER = timedelta(seconds=50)
@@ -84,7 +84,7 @@ def _held(work: UnitOfWork, node: NodeFacts, policy: Policy) -> _Held | None:
             rule = policy.rule_for(finding.fault, finding.severity, node.partitions, node.profile)
             left = finding.accepted or policy.untrusted(finding.check, finding.fault) != ""
             if rule.action.drains and not left:
-                return _settling(work, node, finding, rule.confirm, policy)
+                return _settling(work, node, finding, rule, policy)
     return None
 
 
@@ -104,11 +104,15 @@ def _waiting(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> _Held | Non
     return None
 
 
-def _settling(work: UnitOfWork, node: NodeFacts, finding: FindingFact, confirm: int, policy: Policy) -> _Held:
+def _settling(work: UnitOfWork, node: NodeFacts, finding: FindingFact, rule: Rule, policy: Policy) -> _Held:
     """No drain is wanted yet, although the policy drains for the fault."""
     what = (finding.fault, finding.component)
-    if finding.times < confirm:
-        return _Held(*what, f"its rule waits for {confirm} reports, and {finding.times} came", "Look at the node.")
+    if finding.confidence < (least := policy.least_confidence(rule)):
+        why = f"its confidence is {finding.confidence.name.lower()}, and the policy acts from {least.name.lower()} on"
+        by_hand = f"Look at the node; `nodetriagectl drain --now {node.node} --reason WHY` drains it all the same."
+        return _Held(*what, why, by_hand)
+    if finding.times < rule.confirm:
+        return _Held(*what, f"its rule waits for {rule.confirm} reports, and {finding.times} came", "Look at the node.")
     settle_s = common_mode.settle_s(work.fleet, node, work.now, policy.common_mode)
     cause = "the agent's version is new" if settle_s else "the policy waits for other nodes or for its hold time"
     return _Held(*what, cause, "It is drained when the time is over and the fault is still there.")
