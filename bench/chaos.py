@@ -1,12 +1,14 @@
 """A month of 2,000 nodes in which all goes wrong that can, decided by the real policy, in minutes.
 
-    .venv/bin/python bench/chaos.py [--nodes 2000] [--days 30] [--seeds 1] [--interleavings 1000]
+    .venv/bin/python bench/chaos.py [--nodes 2000] [--days 30] [--seeds 1 2 3] [--interleavings 1000]
 
 Single faults begin and end as 400 real servers' did; half the fleet falls silent, a file server dies, a bad check is
 rolled out, all agents start anew at once, a node flaps, Slurm is away, the controller is killed at random, operators
-drain and resume nodes at any moment. Then the month is replayed with the same policy. Figures are printed for each
-seed; exit status 1 where a rule was broken. The last line is one JSON object.
-The world: tests/controller/parts/soak.py.
+drain and resume nodes at any moment. Besides: users forge kernel lines (the real checks read them), jobs start on every
+node while a file server is lost, Slurm is away for an hour and for a day, parts are missing for a week, Slurm lacks
+nodes, another tool resumes nodes, clocks step, agents are reinstalled; hooks enforce. Then the month is replayed with
+the same policy. Figures are printed for each seed; exit status 1 where a rule was broken. The last line is one JSON
+object. The world: tests/controller/parts/soak.py and soak_hardships.py.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/controller/parts"))
+sys.path[:0] = [str(ROOT / "tests/controller/parts"), str(ROOT / "tests/checks/parts")]
 
 from soak import Soak  # noqa: E402 the path above comes first
 
@@ -43,7 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--days", type=float, default=30)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--interleavings", type=int, default=1000)
     options = parser.parse_args()
     figures = []

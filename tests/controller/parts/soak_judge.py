@@ -1,10 +1,12 @@
 """Compares what a soak did with the rules: which node was faulty, which was drained, how many, and whose drain."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from soak_parts import WatchfulSlurm
 
 from nodetriage.controller.policy import common_mode
+from nodetriage.controller.policy.notices import Notice
 from nodetriage.controller.policy.reason import parse_reason
 from nodetriage.controller.policy.state import Action, FleetState, NodeState
 from nodetriage.controller.settings.limits import DrainLimits
@@ -14,6 +16,7 @@ OWN_LOW = ("gpu_remap_pending", "gpu_nvlink_down")
 FLAPPING = "gpu_recovery_needed"
 HOUR = 3600.0
 REPAIR_AFTER_S = DrainLimits().repair_after_s
+HELD_NOTICE_S = DrainLimits().held_notice_s
 
 
 @dataclass
@@ -37,6 +40,14 @@ class Figures:
     kills: int = 0
     flapping_drains: int = 0
     flapping_is_lemon: bool = False
+    forged_nodes: int = 0  # whose users had drivers' lines quoted by the kernel
+    forged_findings: int = 0  # that came of it
+    jobs_started: int = 0  # while a file server was away
+    hook_refusals: int = 0
+    shared_refusals: int = 0  # for what was no fault of the node's own
+    resumed_by_a_tool: int = 0
+    told_or_drained_in_a_minute: int = 0  # critical findings
+    left_in_silence: int = 0
     broken_rules: list[str] = field(default_factory=list)
 
 
@@ -50,18 +61,43 @@ class Judge:
         self._begun: dict[tuple[str, str], float] = {}
         self._drained: dict[tuple[str, str], float] = {}  # when the first drain of ours met the fault
         self._last: dict[str, float] = {}  # when each node was last drained by us
-        self._ours: list[float] = []  # when each drain of ours of the last hour was made
+        self._ours: list[tuple[float, str]] = []  # when each drain of ours of the last hour was made, and of which node
+        self._told: dict[str, float] = {}  # when operators last heard of each node, or of a fleet incident by its id
 
     def begins(self, name: str, component: str, fault: str, now_s: float) -> None:
         self.true[name, component] = fault
         self._begun[name, component] = now_s
-        if self.slurm.views[name].draining:
+        if self._is_out(name):
             self._drained[name, component] = now_s
+
+    def told(self, notices: Iterable[Notice], now_s: float) -> None:
+        """What operators learn: notices about a node, and those about a fleet incident that covers it."""
+        for notice in notices:
+            self._told[notice.node or notice.incident] = now_s
+
+    def after_a_minute(self, name: str, component: str, state: FleetState, begin_s: float) -> None:
+        """A critical finding that still stands drained its node by now, or its operators know why not."""
+        if (name, component) not in self.true:
+            return
+        node = state.nodes[name]
+        covering = common_mode.covering(state, node)
+        known = max(self._told.get(about, -HOUR) for about in (name, *(i.id for i in covering)))
+        if self._is_out(name) or known >= begin_s - HELD_NOTICE_S or node.maintenance is not None:
+            self.figures.told_or_drained_in_a_minute += 1
+            return
+        self.figures.left_in_silence += 1
+        drain = f"{node.drain.status} {node.drain.held_why}" if node.drain else "no drain is wanted"
+        self.figures.broken_rules.append(f"{name} has been broken for a minute and nobody knows: {drain}, {node.state}")
+
+    def _is_out(self, name: str) -> bool:
+        return name in self.slurm.views and self.slurm.views[name].draining
 
     def ends(self, name: str, component: str, state: FleetState, now_s: float) -> None:
         """A high fault ends, or the month does: was it acted on?"""
         own, begin_s = self.figures, self._begun[name, component]
         own.faults += 1
+        if name not in self.slurm.views:
+            return
         if self.slurm.views[name].draining or (name, component) in self._drained:
             own.acted_on += 1
             waited_s = self._drained.get((name, component), begin_s) - begin_s
@@ -83,8 +119,8 @@ class Judge:
         for key in self.true:
             if key[0] == name:
                 self._drained.setdefault(key, now_s)
-        self._ours = [at for at in self._ours if now_s - at < HOUR] + [now_s]
-        own.most_drains_in_an_hour = max(own.most_drains_in_an_hour, len(self._ours))
+        self._ours = [(at, node) for at, node in self._ours if now_s - at < HOUR] + [(now_s, name)]
+        own.most_drains_in_an_hour = max(own.most_drains_in_an_hour, len({node for _, node in self._ours}))
         # What has been out for longer than `repair_after_s` is in the repair pool, as far as that reaches.
         ours = [n for n, v in self.slurm.views.items() if v.draining and parse_reason(v.reason) is not None]
         new = sum(now_s - self._last.get(n, now_s) < REPAIR_AFTER_S for n in ours)
@@ -110,6 +146,8 @@ class Judge:
             own.broken_rules.append("more drains than the drain limits allow")
         if own.fleet_event_drains:
             own.broken_rules.append("nodes were drained for what was no fault of theirs")
+        if own.shared_refusals:
+            own.broken_rules.append("jobs were refused for what was no fault of their node's own")
         if own.requeued_twice:
             own.broken_rules.append("a run of a job was requeued twice")
 

@@ -114,6 +114,7 @@ TYPES: Mapping[str, Any] = {
     "checks": ChecksReported,
     "lemons": LemonsFound,
 }
+_LONGEST_UP_US = 20 * 365 * 86_400 * 1_000_000  # a node that claims to be up for longer does not know it
 _NAMES = {kind: name for name, kind in TYPES.items()}
 
 
@@ -239,8 +240,8 @@ def _batch(
 
 
 def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEvent:
-    refused_job = _refused_job(row)
-    message = health_pb2.Event.FromString(row.message) if row.fault else health_pb2.Event()
+    message = health_pb2.Event.FromString(row.message)
+    refused_job = _refused_job(row, message)
     return NodeEvent(
         id=row.id,
         node=row.node,
@@ -255,18 +256,19 @@ def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEven
         profile=profile,
         present=present,
         version=version,
-        places=_places(message.evidence),
+        places=_places(message.evidence) if row.fault else (),
         confidence=_confidence(message.confidence),
         received_at=from_us(row.received_us),
+        at_boot_s=message.at_boot_us / 1e6 if 0 < message.at_boot_us < _LONGEST_UP_US else None,
         job=refused_job,
     )
 
 
-def _refused_job(row: Any) -> str:
+def _refused_job(row: Any, message: health_pb2.Event) -> str:
     """The job that a hook refused for this fault, as Slurm's commands name it; "" for any other event."""
     if not row.fault or row.kind != health_pb2.EVENT_KIND_OUTCOME or row.check_name not in HOOKS:
         return ""
-    evidence = health_pb2.Event.FromString(row.message).evidence
+    evidence = message.evidence
     if not evidence["refused"].flag:
         return ""
     array, task = evidence["array_job_id"].text, evidence["array_task_id"].text

@@ -29,6 +29,7 @@ def learn(work: UnitOfWork, event: NodeEvent, policy: Policy) -> str:
     known_boot = _boot(node, event)
     if known_boot is None:
         return ""  # of an earlier boot, told late: history, but no longer true
+    known_boot = _with_boot_time(known_boot, event)
     if known_boot is not node:
         node = work.put(known_boot)
     if event.kind in (EventKind.STARTED, EventKind.REFUSED, EventKind.OTHER):
@@ -37,7 +38,7 @@ def learn(work: UnitOfWork, event: NodeEvent, policy: Policy) -> str:
     before = next((f for f in node.findings if f.key == key), None)
     if before is not None and before.boot_id == event.boot_id and event.seq <= before.seq:
         return ""
-    change(work, node, _told(before, event, work))
+    change(work, node, _told(node, before, event, work))
     return event.node
 
 
@@ -65,15 +66,25 @@ def _boot(node: NodeFacts, event: NodeEvent) -> NodeFacts | None:
     node = replace(node, profile=profile, version=version)
     if node.boot_id == event.boot_id:
         return node
-    return replace(node, boot_id=event.boot_id, findings=kept, checks=None, reboot_at=None)
+    return replace(node, boot_id=event.boot_id, boot_began_at=None, findings=kept, checks=None, reboot_at=None)
 
 
-def _told(before: FindingFact | None, event: NodeEvent, work: UnitOfWork) -> FindingFact:
+def _with_boot_time(node: NodeFacts, event: NodeEvent) -> NodeFacts:
+    """The node with its boot no later than this event allows: the event that came the quickest says when it was."""
+    if event.at_boot_s is None or event.received_at is None or event.boot_id == CONTROLLER_BOOT:
+        return node
+    began_at = event.received_at - timedelta(seconds=event.at_boot_s)
+    if node.boot_began_at is not None and began_at >= node.boot_began_at:
+        return node
+    return replace(node, boot_began_at=began_at)
+
+
+def _told(node: NodeFacts, before: FindingFact | None, event: NodeEvent, work: UnitOfWork) -> FindingFact:
     if event.kind is EventKind.CLEARED:
-        told = before or _new(event, work)
+        told = before or _new(node, event, work)
         return replace(told, is_open=False, seq=event.seq, event_id=event.id)
     if before is None or not before.is_open:
-        return _new(event, work)
+        return _new(node, event, work)
     repeated = event.kind is not EventKind.CHANGED
     return replace(
         before,
@@ -86,13 +97,13 @@ def _told(before: FindingFact | None, event: NodeEvent, work: UnitOfWork) -> Fin
     )
 
 
-def _new(event: NodeEvent, work: UnitOfWork) -> FindingFact:
+def _new(node: NodeFacts, event: NodeEvent, work: UnitOfWork) -> FindingFact:
     return FindingFact(
         check=event.check,
         component=event.component,
         fault=event.fault,
         severity=Severity(event.severity),
-        raised_at=began_at(event.at, event.received_at or work.now),
+        raised_at=_began_at(node, event, work),
         known_at=work.now,
         event_id=event.id,
         boot_id=event.boot_id,
@@ -100,6 +111,14 @@ def _new(event: NodeEvent, work: UnitOfWork) -> FindingFact:
         places=event.places,
         confidence=event.confidence,
     )
+
+
+def _began_at(node: NodeFacts, event: NodeEvent, work: UnitOfWork) -> datetime:
+    """By the time since the boot, where the event has it: then neither skew nor a step of the node's clock counts."""
+    at = event.at
+    if event.at_boot_s is not None and node.boot_began_at is not None:
+        at = node.boot_began_at + timedelta(seconds=event.at_boot_s)
+    return began_at(at, event.received_at or work.now)
 
 
 def began_at(at: datetime, received_at: datetime) -> datetime:

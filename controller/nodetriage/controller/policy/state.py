@@ -138,6 +138,7 @@ class NodeFacts:
     state: NodeState
     since: datetime
     boot_id: str = ""
+    boot_began_at: datetime | None = None  # by the controller's clock, as early as any event of the boot allows
     profile: str = ""
     partitions: tuple[str, ...] = ()
     findings: tuple[FindingFact, ...] = ()
@@ -237,6 +238,7 @@ class NodeEvent:
     version: str = ""  # of its agent
     places: tuple[str, ...] = ()  # what the fault shares with others, by its evidence
     received_at: datetime | None = None  # by the controller
+    at_boot_s: float | None = None  # seconds since the node's boot: steps of its wall clock do not change it
     job: str = ""  # that was refused
     confidence: Confidence = Confidence.STATE
 
