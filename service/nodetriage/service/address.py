@@ -1,4 +1,4 @@
-"""Addresses as gRPC writes them: HOST:PORT, [V6]:PORT, unix:PATH; and of peers: ipv4:HOST:PORT, ipv6:[HOST]:PORT."""
+"""Addresses in gRPC's form: HOST:PORT, [V6]:PORT, unix:PATH; peers as ipv4:HOST:PORT or ipv6:[HOST]:PORT."""
 
 import ipaddress
 from urllib.parse import unquote

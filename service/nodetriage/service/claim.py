@@ -1,13 +1,13 @@
-"""What agent and controller say of themselves inside munge credentials: a few lines of text, each side its own.
+"""What agent and controller claim inside munge credentials: a few lines of text.
 
-A claim names the TLS certificate of the connection it is made for, so it is worth nothing on any other connection.
+A claim names the TLS certificate of its connection, so it is worthless on any other connection.
 """
 
 import re
 from dataclasses import dataclass
 
 METADATA_KEY = "nodetriage-munge"
-SERVER_NAME = "nodetriage-controller"  # in the certificate of a controller that munge vouches for
+SERVER_NAME = "nodetriage-controller"  # in the certificate of a controller that uses munge
 TTL_S = 60
 AGENT, CONTROLLER = "agent", "controller"
 
@@ -28,7 +28,7 @@ class Claim:
 
 
 def parse(payload: bytes) -> Claim | None:
-    """None where it is something else, such as a credential made for another program."""
+    """None for anything else, such as a credential for another program."""
     if not (match := _FORM.fullmatch(payload)):
         return None
     side, node, certificate, nonce = (part.decode() for part in match.groups())

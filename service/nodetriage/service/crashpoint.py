@@ -1,8 +1,7 @@
-"""For tests only: makes this process die, as by `kill -9`, at one named step.
+"""For tests only: kills this process, as `kill -9` does, at one named step.
 
-`NODETRIAGE_DIE_AT=NAME` (or `NAME:N`, at the Nth time) is read once, when this module is imported;
-`NODETRIAGE_DIE_WHEN=FILE` spares it until that file exists, because most steps are also passed at start. Nothing sets
-either outside the tests.
+The import of this module reads `NODETRIAGE_DIE_AT=NAME` (or `NAME:N`, for the Nth time). `NODETRIAGE_DIE_WHEN=FILE`
+spares the process until that file exists, because a start passes most steps too. Only tests set these variables.
 """
 
 import os
@@ -14,7 +13,7 @@ _DIE_WHEN = os.environ.get("NODETRIAGE_DIE_WHEN", "/")
 
 
 def passing(name: str) -> None:
-    """Says that the step `name` is reached."""
+    """Marks that the step `name` is reached."""
     global _left
     if name != _name or not os.access(_DIE_WHEN, os.F_OK):
         return

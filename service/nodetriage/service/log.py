@@ -1,4 +1,4 @@
-"""structlog set up for a daemon: JSON on stderr unless it is a terminal, with journald's priority prefix."""
+"""Sets structlog up for a daemon: JSON with journald's priority prefix on stderr; on a terminal text for people."""
 
 import collections
 import logging
@@ -15,7 +15,7 @@ QUEUE_LINES = 1000
 
 
 def set_up(level: str = "info", out: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> "Lines":
-    """Configures structlog for the process. Lines are written by a thread: a stuck journal must not stop the agent."""
+    """Configures structlog for the process. A thread writes the lines: a stuck journal must not stop the agent."""
     out = out or sys.stderr
     for_people = out.isatty()
     lines = Lines(out)
@@ -54,7 +54,7 @@ def _prefix(_logger: Any, _method: str, line: str) -> str:
 
 
 class Lines:
-    """A file that takes lines at once and writes them from a thread; what does not fit is counted, not waited for."""
+    """A file that takes lines at once and writes them in a thread. Counts lines that do not fit; never waits."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -73,10 +73,10 @@ class Lines:
             self._wake.notify_all()
 
     def flush(self) -> None:
-        """structlog calls this after each line; nothing is waited for."""
+        """structlog calls this after each line; it does nothing."""
 
     def drain(self, limit_s: float) -> None:
-        """Gives the thread a little time to write what is left, at the end of the process."""
+        """At the end of the process: waits up to `limit_s` until the thread has written all lines."""
         with self._wake:
             self._wake.wait_for(lambda: not self._queue and not self._busy, limit_s)
 
@@ -86,11 +86,11 @@ class Lines:
                 self._busy = False
                 self._wake.notify_all()
                 self._wake.wait_for(lambda: bool(self._queue))
-                lines, lost = "".join(self._queue), self._lost
+                text, lost = "".join(self._queue), self._lost
                 self._queue.clear()
                 self._lost, self._busy = 0, True
             try:
-                self._out.write(lines + (f"{lost} log lines lost\n" if lost else ""))
+                self._out.write(text + (f"{lost} log lines lost\n" if lost else ""))
                 self._out.flush()
             except (OSError, ValueError):
                 continue

@@ -1,6 +1,6 @@
-"""libmunge: credentials that only a process on a machine with the cluster's key can have made. munge(3), munge_ctx(3).
+"""libmunge: credentials that only a process on a machine with the cluster's key can make. munge(3), munge_ctx(3).
 
-Calls block while munged answers: keep them off the event loop. No credential is part of any error's text.
+Calls block until munged answers: keep them off the event loop. No error text contains a credential.
 """
 
 import ctypes
@@ -16,16 +16,16 @@ CREDENTIAL_LIMIT_BYTES = 4096  # ours are near 300
 
 
 class MungeError(Exception):
-    """munged cannot be asked: not installed, not running, or it does not answer."""
+    """munged is not installed, does not run, or does not answer."""
 
 
 class BadCredential(MungeError):
-    """munged was asked, and does not vouch for the credential."""
+    """munged rejects the credential."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What munged vouches for. `origin` is where the encoding munged thinks it is; `age_s` by the two hosts' clocks."""
+    """What munged confirms. `origin` is the encoding host by its own idea; `age_s` uses both hosts' clocks."""
 
     payload: bytes
     uid: int
@@ -100,7 +100,7 @@ class _Context:
 class Munge:
     """munged behind `socket` (empty: libmunge's own default). Safe to use from several threads.
 
-    Raises MungeError where libmunge is not installed; a munged that is not running shows later.
+    Raises MungeError where libmunge is not installed. Calls raise it where munged does not run.
     """
 
     def __init__(self, socket: str = "") -> None:
@@ -119,7 +119,7 @@ class Munge:
                 _free()(made)
 
     def decode(self, credential: str) -> Credential:
-        """What is in a credential. Raises BadCredential (forged, expired, replayed, not for us) or MungeError."""
+        """The content of a credential. Raises BadCredential (forged, expired, replayed, for others) or MungeError."""
         if len(credential) > CREDENTIAL_LIMIT_BYTES or not credential.isascii() or "\0" in credential:
             raise BadCredential("not a munge credential")
         with _Context(self._socket) as context:

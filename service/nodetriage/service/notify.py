@@ -1,4 +1,4 @@
-"""sd_notify(3): telling systemd how a service is. A datagram on a Unix socket; no library is needed."""
+"""sd_notify(3): reports a service's state to systemd, as datagrams on a Unix socket."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 class Notify:
-    """Silent where systemd did not ask. Never raises and never blocks."""
+    """Does nothing where systemd set no socket. Never raises and never blocks."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")

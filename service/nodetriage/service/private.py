@@ -1,4 +1,4 @@
-"""Key files: readable by their owner alone, and the owner is who reads them."""
+"""Key files: only their owner can read them, and the owner is the user of this process."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class NotPrivate(Exception):
-    """A key file that others could read or replace; the text names the file and what to do."""
+    """A key file that others can read or replace. The text names the file and what to do."""
 
 
 def read_private(path: Path) -> bytes:
@@ -16,7 +16,9 @@ def read_private(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise NotPrivate(f"{path}: expected a regular file")
         if status.st_uid != os.geteuid():
-            raise NotPrivate(f"{path}: must belong to uid {os.geteuid()}, who reads it, not to uid {status.st_uid}")
+            raise NotPrivate(
+                f"{path}: expected owner uid {os.geteuid()}, got {status.st_uid}: chown {os.geteuid()} {path}"
+            )
         if status.st_mode & 0o077:
             raise NotPrivate(f"{path}: others have access (mode {stat.S_IMODE(status.st_mode):04o}): chmod 0600 {path}")
         return file.read()

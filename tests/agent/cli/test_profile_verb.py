@@ -44,7 +44,7 @@ def test_nothing_is_learned_from_a_machine_that_is_not_well(hosts: Path, capsys:
 
     said = capsys.readouterr()
     assert said.out == ""
-    assert "not well: 0000:9d:00.0: gpu_off_bus" in said.err
+    assert "this machine has a fault: 0000:9d:00.0: gpu_off_bus" in said.err
 
 
 def test_a_port_that_is_down_today_teaches_nothing() -> None:

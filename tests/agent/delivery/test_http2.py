@@ -183,7 +183,7 @@ def test_a_peer_that_takes_nothing_more_is_given_up(tmp_path: Path, monkeypatch:
 
     async def body(call: http2.Call, _: list[Peer]) -> None:
         await call.answer()
-        assert await ends(call.send(b"x" * 5000)) == "the controller took nothing for 0 s"
+        assert await ends(call.send(b"x" * 5000)) == "the controller took no data for 0 s"
 
     call_of(tmp_path, play, body, {SettingCodes.INITIAL_WINDOW_SIZE: 1000})
 
@@ -240,7 +240,7 @@ def status(number: str, text: str = "") -> Callable[[Peer], None]:
             "the controller is going away (too_many_pings 11)",
         ),
         (lambda peer: peer.transport.close(), "the connection was closed"),
-        (lambda peer: peer.transport.write(b"\0\0\1\0\0\0\0\0\7x"), "not HTTP/2 as agreed"),
+        (lambda peer: peer.transport.write(b"\0\0\1\0\0\0\0\0\7x"), "broke the rules of HTTP/2"),
         (lambda peer: peer.h2.send_data(1, b"\0\x7f\xff\xff\xff"), "a message of 2147483647 bytes, not compressed"),
         (lambda peer: peer.h2.send_data(1, message(b"x", compressed=1)), "a message of 1 bytes, compressed"),
     ],
@@ -281,7 +281,7 @@ def test_a_refusal_without_an_answer_is_understood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("says", "why"),
-    [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "no HTTP/2 there"), (b"SSH-2.0-OpenSSH_9\r\n", "no HTTP/2 there")],
+    [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "expected HTTP/2, got"), (b"SSH-2.0-OpenSSH_9\r\n", "expected HTTP/2, got")],
 )
 async def test_another_kind_of_server_is_no_riddle(tmp_path: Path, says: bytes, why: str) -> None:
     class Other(asyncio.Protocol):
@@ -304,7 +304,7 @@ def test_a_web_server_that_speaks_http_2_says_it_has_no_grpc(tmp_path: Path) -> 
             peer.h2.send_headers(1, [(":status", "404"), ("content-type", "text/html")])
 
     async def body(call: http2.Call, _: list[Peer]) -> None:
-        assert await ends(call.receive()) == "no gRPC there: HTTP status 404, text/html"
+        assert await ends(call.receive()) == "expected gRPC, got HTTP status 404, text/html"
 
     call_of(tmp_path, play, body)
 

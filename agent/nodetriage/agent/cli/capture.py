@@ -1,4 +1,4 @@
-"""Records what the checks read from a machine as a tree (see tests/hosts/README.md), to attach to a bug report."""
+"""Records what checks read from a machine as a folder (see tests/hosts/README.md), to attach to a bug report."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
 class CaptureHost(Host):
-    """A host that writes down all that it is asked for."""
+    """A host that records everything that checks ask for."""
 
     def __init__(self, root: Path, into: Path, announce: Announce | None = None) -> None:
         super().__init__(root, announce=announce)
@@ -38,7 +38,7 @@ class CaptureHost(Host):
         self.clock_rows: dict[str, str] = {}
 
     def _key(self) -> bytes:
-        """Known to this machine alone, so that its captures agree with each other and say nothing to others."""
+        """Only this machine knows it, so its captures agree with each other and tell others nothing."""
         try:
             return Host.text(self, "/etc/machine-id").encode()
         except OSError:
@@ -91,7 +91,7 @@ class CaptureHost(Host):
     def _link(self, here: Path, target: PurePosixPath) -> None:
         if here.is_symlink():
             return
-        if here.is_dir():  # something below it was read before: that lies behind the link
+        if here.is_dir():  # a file below it was recorded before: move it to the link's target
             there = Path(inside(self._into, str(target)))
             shutil.copytree(here, there, symlinks=True, dirs_exist_ok=True)
             shutil.rmtree(here)
@@ -147,7 +147,7 @@ class CaptureHost(Host):
         return state
 
     def finish(self) -> None:
-        """Writes what is gathered over all checks."""
+        """Writes the tables that collect the answers of all checks."""
         if self.errors:
             self._write(
                 "/errors.toml", "\n".join(f"{_quoted(p)} = {_quoted(n)}" for p, n in sorted(self.errors.items()))
@@ -167,14 +167,14 @@ class CaptureHost(Host):
         return error
 
     def _place(self, path: str) -> Path:
-        """Where it goes, never outside; the folders above it are made."""
+        """The path to write to, always inside the folder. Makes the folders above it."""
         folder, name = os.path.split(os.path.normpath("/" + path.lstrip("/")))
         place = Path(inside(self._into, folder))
         place.mkdir(parents=True, exist_ok=True)
         return place / name
 
     def _exists(self, path: str) -> None:
-        """Keeps that it is there. What it holds is kept only if a check reads it."""
+        """Records that the path exists. Its content is recorded only if a check reads it."""
         place = self._place(path)
         if place.exists() or place.is_symlink():
             return
@@ -188,7 +188,7 @@ class CaptureHost(Host):
         if place.is_symlink():
             place = self._place(str(place.readlink()))
         if place.is_dir():
-            return  # a check read what is a folder elsewhere; the folder says the same
+            return  # recorded as a folder already
         place.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
 
 
@@ -221,10 +221,10 @@ class Doing:
 
 
 def capture(checks: Iterable[Check[Any, Any]], host: CaptureHost) -> list[str]:
-    """Runs each check on the host; a line for each that could not read all it wanted."""
+    """Runs each check on the host. Returns a line for each check that could not read everything."""
     troubles = []
     with contextlib.suppress(OSError):
-        host.text(catalogue.DMI_PRODUCT)  # it chooses the profile
+        host.text(catalogue.DMI_PRODUCT)  # the profile is chosen by it
     for check in checks:
         result = run(check, host.for_check(check), check.policy, None)
         if result.outcome in (Outcome.BROKEN, Outcome.SKIPPED):
@@ -234,7 +234,7 @@ def capture(checks: Iterable[Check[Any, Any]], host: CaptureHost) -> list[str]:
 
 
 def _without_none(value: dict[str, Any]) -> dict[str, Any]:
-    """JSON's null has no place in a tree: what NVML does not know is left out."""
+    """Without the values that NVML does not know."""
     return {k: _without_none(v) if isinstance(v, dict) else v for k, v in value.items() if v is not None}
 
 
@@ -248,6 +248,6 @@ def _space(path: str, space: FsSpace) -> str:
 
 
 def _raw(record: KernelRecord) -> str:
-    """The record as /dev/kmsg gives it."""
+    """The record in the form of /dev/kmsg."""
     text = re.sub(r"[\x00-\x1f\\\x7f]", lambda found: f"\\x{ord(found[0]):02x}", record.text)
     return f"{record.priority},{record.seq},{max(record.at_us, 0)},-;{text}"

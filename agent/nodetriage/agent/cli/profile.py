@@ -1,4 +1,4 @@
-"""The verb `profile`: what this machine should have, and learning that from one that is known to be good."""
+"""The verb `profile`: shows what this machine should have, or learns that from a good machine."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ LEARNED_RANK = 20  # before our own profiles of the same product
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--learn", action="store_true", help="write one from this machine, which must be well")
+    verb.add_argument("--learn", action="store_true", help="write one from this machine, which must have no faults")
     verb.add_argument("--force", action="store_true", help="with --learn: even from a machine with faults")
     verb.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="look at a recorded machine")
 
@@ -50,8 +50,8 @@ def _learn(arguments: argparse.Namespace, settings: "AgentSettings", product: st
     wrong = [f for result in results for f in result.findings if f.severity >= Severity.MAJOR]
     if wrong and not arguments.force:
         for finding in wrong:
-            print(f"nodetriage: not well: {finding.component}: {finding.fault}", file=sys.stderr)
-        print("nodetriage: a profile is learned from a good machine; --force takes this one", file=sys.stderr)
+            print(f"nodetriage: this machine has a fault: {finding.component}: {finding.fault}", file=sys.stderr)
+        print("nodetriage: learn a profile from a machine without faults, or use --force", file=sys.stderr)
         return NOT_WELL
     found = learned.learn(_memories(results, settings))
     if arguments.json:
@@ -79,7 +79,7 @@ def _look(root: Path, settings: "AgentSettings") -> "list[Result]":
 
 
 def _memories(results: "list[Result]", settings: "AgentSettings") -> dict[str, Any]:
-    """What each check that looked remembers; a worker gives it as JSON."""
+    """The memory of each check that looked; a worker gives it as JSON."""
     import msgspec
 
     from nodetriage.agent.workers.worker import memory_type
@@ -99,7 +99,7 @@ def _memories(results: "list[Result]", settings: "AgentSettings") -> dict[str, A
 
 
 def _tables(table: Mapping[str, Any], path: str = "checks") -> Iterator[str]:
-    """As TOML: the plain values of a table under its name, then its tables."""
+    """The table as TOML: its plain values under its name, then its tables."""
     from nodetriage.checks.model.settings import as_toml
 
     if plain := {key: value for key, value in table.items() if not isinstance(value, Mapping)}:

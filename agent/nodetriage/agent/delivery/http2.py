@@ -1,7 +1,7 @@
-"""One HTTP/2 connection with one gRPC call on it, streamed both ways. The protocol's state is h2's, TLS is asyncio's.
+"""One HTTP/2 connection with one gRPC call that streams both ways. h2 keeps the protocol's state, asyncio does TLS.
 
 gRPC over HTTP/2 (the gRPC project's PROTOCOL-HTTP2.md) adds little: a POST, five bytes before each message, the status
-in the trailers. gRPC's own library costs an idle agent more than all checks: docs/decisions/0021.
+in the trailers. gRPC's own library costs an idle agent more than all checks do: docs/decisions/0021.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ from nodetriage.service.address import host_of, is_unix
 
 MESSAGE_LIMIT_BYTES = 4 << 20
 CONNECT_LIMIT_S = 10.0
-SILENCE_S = 20.0  # of the peer, after which a ping goes along with what is sent next
+SILENCE_S = 20.0  # after so long without a byte from the peer, the next message brings a ping
 PING_LIMIT_S = 10.0
-SENT_LIMIT_S = 30.0  # for the peer's kernel to confirm what was sent, and for a peer that takes no more
+SENT_LIMIT_S = 30.0  # for the peer's kernel to confirm data, and for a peer that takes no more data
 # https://grpc.github.io/grpc/core/md_doc_statuscodes.html
 STATUS = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
@@ -46,7 +46,7 @@ _PREFIX = struct.Struct(">BI")  # compressed or not, length
 
 
 class CallEnded(Exception):
-    """The call is over. `trailers` is what the server said last; empty where the connection broke."""
+    """The call is over. `trailers` are the server's last metadata; empty where the connection broke."""
 
     def __init__(self, why: str, trailers: Mapping[str, str] | None = None) -> None:
         super().__init__(why)
@@ -61,20 +61,20 @@ class Call(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._stream = 0
         self._partial = bytearray()
-        self._inbox: deque[bytes] = deque()
+        self._messages: deque[bytes] = deque()
         self._news = asyncio.Event()  # for the receiver
         self._room = asyncio.Event()  # for the sender
-        self._lost = asyncio.Event()  # the connection is no more
+        self._lost = asyncio.Event()  # set when the connection has ended
         self._paused = False
         self._greeted = False  # a server's first frame has come
         self._answer: dict[str, str] | None = None  # first metadata
         self._trailers: dict[str, str] = {}
         self._end: CallEnded | None = None
-        self._heard_s = self._pinged_s = time.monotonic()
+        self._received_s = self._pinged_s = time.monotonic()
 
     @property
     def certificate(self) -> bytes:
-        """What the server showed (DER); empty without TLS."""
+        """The server's certificate (DER); empty without TLS."""
         tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
         return (tls and tls.getpeercert(binary_form=True)) or b""
 
@@ -104,9 +104,9 @@ class Call(asyncio.Protocol):
 
     async def receive(self) -> bytes:
         """The next message. Raises CallEnded."""
-        while not self._inbox:
+        while not self._messages:
             await self._wait_for_news()
-        return self._inbox.popleft()
+        return self._messages.popleft()
 
     async def send(self, message: bytes) -> None:
         """Returns when all of it is on its way, which flow control can delay. Raises CallEnded."""
@@ -124,11 +124,11 @@ class Call(asyncio.Protocol):
             self._flush()
 
     async def close(self) -> None:
-        """Tells the server, and leaves."""
+        """Cancels the call and ends the connection."""
         if self._end is None and self._stream:
             self._h2.reset_stream(self._stream, ErrorCodes.CANCEL)
             self._flush()
-        self._finish("closed here")
+        self._finish("the agent closed the connection")
         await self._lost.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -138,16 +138,16 @@ class Call(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         if not self._greeted and data[_KIND_AT : _KIND_AT + 1] != _SETTINGS:
-            self._finish(f"no HTTP/2 there: {data[:20]!r}")  # h2 would wait for the end of so long a frame
+            self._finish(f"expected HTTP/2, got {data[:20]!r}")  # h2 would wait for the rest of a long frame
             return
         self._greeted = True
         try:
             for event in self._h2.receive_data(data):
                 self._take(event)
         except ProtocolError as error:
-            self._finish(f"not HTTP/2 as agreed: {error or type(error).__name__}")
+            self._finish(f"the controller broke the rules of HTTP/2: {error or type(error).__name__}")
         self._flush()
         self._room.set()
 
@@ -184,7 +184,7 @@ class Call(asyncio.Protocol):
         if "grpc-status" in headers:  # a refusal has no other trailers
             self._trailers = headers
         elif headers.get(":status") != "200" or not headers.get("content-type", "").startswith("application/grpc"):
-            self._finish(f"no gRPC there: HTTP status {headers.get(':status')}, {headers.get('content-type')}")
+            self._finish(f"expected gRPC, got HTTP status {headers.get(':status')}, {headers.get('content-type')}")
         else:
             self._answer = headers
             self._news.set()
@@ -193,11 +193,12 @@ class Call(asyncio.Protocol):
         while len(self._partial) >= _PREFIX.size:
             compressed, length = _PREFIX.unpack_from(self._partial)
             if compressed or length > MESSAGE_LIMIT_BYTES:
-                self._finish(f"a message of {length} bytes, {'' if compressed else 'not '}compressed")
+                got = f"{length} bytes, {'' if compressed else 'not '}compressed"
+                self._finish(f"expected at most {MESSAGE_LIMIT_BYTES} bytes, not compressed; got a message of {got}")
                 return
             if len(self._partial) < _PREFIX.size + length:
                 return
-            self._inbox.append(bytes(self._partial[_PREFIX.size : _PREFIX.size + length]))
+            self._messages.append(bytes(self._partial[_PREFIX.size : _PREFIX.size + length]))
             del self._partial[: _PREFIX.size + length]
             self._news.set()
 
@@ -206,11 +207,11 @@ class Call(asyncio.Protocol):
             self._transport.write(data)
 
     def _finish(self, why: str, trailers: Mapping[str, str] | None = None) -> None:
-        """The first reason counts. What has arrived can still be received."""
+        """Ends the call; the first reason counts. Messages that have arrived can still be received."""
         self._end = self._end or CallEnded(why, trailers)
         self._news.set()
         self._room.set()
-        self._transport.abort()  # gRPC's servers leave the end of TLS unanswered, and close() would wait for it
+        self._transport.abort()  # gRPC's servers do not answer the end of TLS, for which close() would wait
 
     async def _wait_for_news(self) -> None:
         if self._end:
@@ -224,14 +225,14 @@ class Call(asyncio.Protocol):
             async with asyncio.timeout(SENT_LIMIT_S):
                 await self._room.wait()
             return
-        self._finish(f"the controller took nothing for {SENT_LIMIT_S:.0f} s")
+        self._finish(f"the controller took no data for {SENT_LIMIT_S:.0f} s")
 
     def _ping_if_silent(self) -> None:
-        """Whoever sends finds out whether there is still somebody: without a timer, an idle agent sleeps on."""
+        """Finds out while sending whether the peer still lives. It needs no timer, so an idle agent sleeps on."""
         now_s = time.monotonic()
-        if self._end or now_s - self._heard_s < SILENCE_S:
+        if self._end or now_s - self._received_s < SILENCE_S:
             return
-        if self._pinged_s <= self._heard_s:
+        if self._pinged_s <= self._received_s:
             self._pinged_s = now_s
             self._h2.ping(b"nodetria")
         elif now_s - self._pinged_s > PING_LIMIT_S:
@@ -239,9 +240,9 @@ class Call(asyncio.Protocol):
 
 
 async def open_call(address: str, tls: ssl.SSLContext | None, server_name: str = "") -> Call:
-    """Connects. `address` as in service.address; `server_name`: whom the certificate must name, its host where "".
+    """Connects. `address` as in service.address; `server_name` is the name in the certificate, "" the address's host.
 
-    Raises OSError (among them ssl.SSLError), TimeoutError, or ValueError for what is no address.
+    Raises OSError (such as ssl.SSLError), TimeoutError, or ValueError for what is not an address.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_LIMIT_S):
@@ -257,8 +258,8 @@ async def open_call(address: str, tls: ssl.SSLContext | None, server_name: str =
         transport, call = await loop.create_connection(
             Call, host_of(address), int(port), ssl=tls, server_hostname=name, happy_eyeballs_delay=0.25
         )
-    line: socket.socket = transport.get_extra_info("socket")
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(SENT_LIMIT_S * 1000))
+    connection: socket.socket = transport.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(SENT_LIMIT_S * 1000))
     return call
 
 
@@ -269,5 +270,5 @@ def _texts(headers: Iterable[tuple[str | bytes, str | bytes]] | None) -> dict[st
 def _status(trailers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     number = trailers.get("grpc-status", "")
     known = number.isdecimal() and int(number) < len(STATUS)
-    name = STATUS[int(number)] if known else f"no known status ({number or 'none'})"
+    name = STATUS[int(number)] if known else f"unknown status ({number or 'none'})"
     return f"{name}: {unquote(trailers.get('grpc-message', ''))}", trailers

@@ -1,4 +1,4 @@
-"""How this node shows who it is. Files and credentials are read afresh at each connection: no key needs a restart."""
+"""How this node proves its identity. Reads files and credentials anew at each connection: no key needs a restart."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ from nodetriage.service.private import NotPrivate, read_private
 T = TypeVar("T")
 Identify = Callable[[str], Awaitable[Identity]]
 
-ANSWER_LIMIT_S = 12.0  # libmunge gives up on a munged that hangs after 10 s
+ANSWER_LIMIT_S = 12.0  # libmunge gives up after 10 s on a munged that hangs
 
 
 def identify_by(settings: AgentSettings) -> Identify:
@@ -47,7 +47,7 @@ class TlsIdentity:
         self._settings = settings
 
     async def __call__(self, address: str) -> Identity:
-        """Raises Refused where a file has become unusable."""
+        """Raises Refused where a file cannot be used any longer."""
         if is_unix(address):
             return Identity()
         try:
@@ -56,7 +56,7 @@ class TlsIdentity:
             raise Refused(str(error)) from error
 
     def read(self) -> ssl.SSLContext:
-        """The files as they are now. Raises ConfigError: one line that names the file."""
+        """From the files as they are now. Raises ConfigError: one line that names the file."""
         own = self._settings
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.set_alpn_protocols(["h2"])
@@ -69,26 +69,28 @@ class TlsIdentity:
         try:
             tls.load_verify_locations(own.ca)
         except ssl.SSLError:
-            raise ConfigError(f"identity.ca: {own.ca}: no certificate in PEM") from None
+            raise ConfigError(f"identity.ca: {own.ca}: expected a certificate in PEM") from None
         except OSError as error:
             raise ConfigError(f"identity.ca: {own.ca}: {error.strerror}") from error
         try:
             tls.load_cert_chain(own.certificate, own.key, _no_passphrase)
         except (ssl.SSLError, ValueError):
-            raise ConfigError(f"identity: {own.certificate} and {own.key} are not a pair in PEM") from None
+            raise ConfigError(
+                f"identity: expected a certificate in {own.certificate} and its key in {own.key}, both in PEM"
+            ) from None
         except OSError as error:
             raise ConfigError(f"identity: {own.certificate}, {own.key}: {error.strerror}") from error
         return tls
 
 
 def _no_passphrase() -> str:
-    raise ValueError("nobody is here to type one")
+    raise ValueError("a daemon cannot ask for a passphrase")
 
 
 class MungeIdentity:
-    """The cluster's munge key vouches for both ends; TLS keeps what they say to themselves.
+    """The cluster's munge key proves the identity of both ends; TLS keeps their messages secret.
 
-    The server's certificate is taken as it comes; that it is the controller's, the credential in its answer says.
+    Any certificate of the server will do: the credential in its answer proves that the controller has it.
     """
 
     def __init__(self, settings: IdentitySettings, node: str) -> None:
@@ -104,7 +106,7 @@ class MungeIdentity:
 
 
 class MungeCredentials:
-    """Of one connection: its claim names the certificate that the server showed there."""
+    """The credentials of one connection. The claim names the server's certificate on it."""
 
     def __init__(self, munge: Munge, node: str, controller_uid: int) -> None:
         self._munge, self._node, self._controller_uid = munge, node, controller_uid
@@ -112,7 +114,7 @@ class MungeCredentials:
         self._certificate = ""
 
     async def metadata(self, certificate: bytes) -> Metadata:
-        """Raises Refused where munged does not help."""
+        """Raises Refused where munged gives no credential."""
         self._certificate = hashlib.sha256(certificate).hexdigest()
         claim = Claim(AGENT, self._node, self._certificate, self._nonce)
         try:
@@ -121,21 +123,23 @@ class MungeCredentials:
             raise Refused(f"munge: {error}") from error
 
     async def verify(self, answer: Mapping[str, str]) -> None:
-        """Raises Refused unless the answer is the controller's, to this very connection."""
+        """Raises Refused unless the controller made the answer, for this connection."""
         credential = answer.get(METADATA_KEY)
         if credential is None:
-            raise Refused("the other end did not show by munge that it is the controller")
+            raise Refused("the other end did not prove with munge that it is the controller")
         try:
             found = await _in_time(self._munge.decode, credential)
         except MungeError as error:
             raise Refused(f"the other end's munge credential: {error}") from error
         if found.uid != self._controller_uid:
-            raise Refused(f"the other end runs as uid {found.uid}, not as identity.controller_uid")
+            raise Refused(
+                f"the other end runs as uid {found.uid}; expected identity.controller_uid, {self._controller_uid}"
+            )
         if found.payload != Claim(CONTROLLER, self._node, self._certificate, self._nonce).encoded():
             raise Refused("the other end's munge credential is not for this connection")
 
 
 async def _in_time(call: Callable[..., T], *arguments: object) -> T:
-    """Runs a call that blocks in a thread. Raises TimeoutError, leaving the thread to libmunge's own limit."""
+    """Runs a blocking call in a thread. Raises TimeoutError; libmunge's own limit then ends the thread."""
     async with asyncio.timeout(ANSWER_LIMIT_S):
         return await asyncio.to_thread(call, *arguments)
