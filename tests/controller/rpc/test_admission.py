@@ -64,6 +64,7 @@ REFUSED_LATER = {
     "a number no database holds": pb.AgentMessage(events=pb.EventBatch(events=[event(2**63)])),
     "an event without a boot": pb.AgentMessage(events=pb.EventBatch(events=[event(1, boot="")])),
     "a time before all time": pb.AgentMessage(events=pb.EventBatch(events=[event(1, at_unix_us=-1)])),
+    "longer up than any node": pb.AgentMessage(events=pb.EventBatch(events=[event(1, at_boot_us=2**63)])),
     "a time after all time": pb.AgentMessage(events=pb.EventBatch(events=[event(1, at_unix_us=2**63 - 1)])),
     "too many events": batch(*range(1, 12)),
 }

@@ -114,7 +114,6 @@ TYPES: Mapping[str, Any] = {
     "checks": ChecksReported,
     "lemons": LemonsFound,
 }
-_LONGEST_UP_US = 20 * 365 * 86_400 * 1_000_000  # a node that claims to be up for longer does not know it
 _NAMES = {kind: name for name, kind in TYPES.items()}
 
 
@@ -259,7 +258,7 @@ def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEven
         places=_places(message.evidence) if row.fault else (),
         confidence=_confidence(message.confidence),
         received_at=from_us(row.received_us),
-        at_boot_s=message.at_boot_us / 1e6 if 0 < message.at_boot_us < _LONGEST_UP_US else None,
+        at_boot_s=message.at_boot_us / 1e6 or None,
         job=refused_job,
     )
 

@@ -238,7 +238,7 @@ class NodeEvent:
     version: str = ""  # of its agent
     places: tuple[str, ...] = ()  # what the fault shares with others, by its evidence
     received_at: datetime | None = None  # by the controller
-    at_boot_s: float | None = None  # seconds since the node's boot: steps of its wall clock do not change it
+    at_boot_s: float | None = None  # since the node's boot, whatever its wall clock does
     job: str = ""  # that was refused
     confidence: Confidence = Confidence.STATE
 
@@ -265,10 +265,7 @@ class ActionDone:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went by: the step evaluates hold times, drain limits and returns again.
-
-    `thorough`: every open finding is, for the policy may be another one than before.
-    """
+    """Time went by: hold times, drain limits and returns. `thorough`: every open finding too, as the policy may be new."""
 
     thorough: bool = False
 

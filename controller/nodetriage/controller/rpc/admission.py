@@ -14,6 +14,7 @@ _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _BOOT_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _MAX_NAMES = 10_000  # in one question to the database
+_LONGEST_UP_US = 20 * 365 * 86_400 * 1_000_000
 _LAST_US = 32_503_680_000_000_000  # the year 3000: Python counts to 9999, and windows are added to it
 _MAX_SEQ = 2**63 - 1  # what the database's widest integer holds
 
@@ -48,6 +49,8 @@ def admit_batch(batch: health_pb2.EventBatch, settings: AdmissionSettings) -> No
             raise _invalid(f"event.boot_id: expected letters, digits and dashes, got {event.boot_id[:80]!r}")
         if not 0 <= event.at_unix_us < _LAST_US:
             raise _invalid(f"event.at_unix_us: expected a time from 1970 to 2999, got {event.at_unix_us}")
+        if event.at_boot_us > _LONGEST_UP_US:
+            raise _invalid(f"event.at_boot_us: expected at most {_LONGEST_UP_US} (20 years), got {event.at_boot_us}")
 
 
 def admit_watch(request: health_pb2.WatchRequest) -> None:
