@@ -265,7 +265,7 @@ class ActionDone:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went by: hold times, drain limits and returns. `thorough`: every open finding too, as the policy may be new."""
+    """Time went by: hold times, limits, returns. `thorough`: every open finding too, as the policy may be new."""
 
     thorough: bool = False
 
