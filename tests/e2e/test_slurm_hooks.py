@@ -305,7 +305,8 @@ def is_bad(agent: Agent) -> bool:
 
 def site_settings(folder: Path, node: str) -> str:
     return (
-        f'{PATIENT}[[hooks.command]]\nname = "board"\nargv = ["/usr/bin/test", "!", "-e", "{folder}/{node}.bad"]\n'
+        f'{PATIENT}trusted = ["board"]\n'
+        f'[[hooks.command]]\nname = "board"\nargv = ["/usr/bin/test", "!", "-e", "{folder}/{node}.bad"]\n'
         'severity = "critical"\nevery_s = 1\n'
         f'[checks.fs_mounts]\nfrom_fstab = false\nevery_s = 1\n[checks.fs_mounts.expected."{folder}/mnt"]\n'
     )
@@ -387,6 +388,35 @@ def test_beyond_the_limit_jobs_are_let_in_and_an_operator_is_told(
     wait_until(lambda: "n3 goes on taking jobs" in fleet.controller.said(), LIMIT_S, "it is told of n3")
 
 
+def test_while_the_controller_is_away_only_a_nodes_own_fault_refuses_and_only_once(
+    hooked: SlurmCluster, folder: Path, new_fleet: NewFleet
+) -> None:
+    fleet = new_fleet(HOOKS_ALONE.replace("max_nodes = 1", "max_nodes = 1\nvalid_s = 10"))
+    fleet.controller.kill()
+    subprocess.run(["umount", "-l", folder / "mnt"], check=True)
+    (folder / "n1.bad").touch()
+    for node in hooked.nodes:
+        agent = fleet.agents[node]
+        wait_until(partial(is_stale, agent), LIMIT_S, "the word is too old")
+        wait_until(lambda a=agent: a.check("fs_mounts")["findings"], LIMIT_S, "the mount is missed")  # type: ignore[misc]
+    wait_until(partial(is_bad, fleet.agents["n1"]), LIMIT_S, "the fault is found")
+
+    start_on(hooked, folder, "n2")
+    job = hooked.submit("-w", "n1")
+    wait_until(lambda: refused(hooked, job), LIMIT_S, "the job is held again")
+    assert drained(hooked) == ["n1"]
+
+    hooked.run("scancel", str(job))
+    hooked.run("scontrol", "update", "nodename=n1", "state=resume")
+    wait_until(lambda: hook_says(fleet.agents["n1"]).startswith("0 "), LIMIT_S, "what belongs to the refusal is over")
+    start_on(hooked, folder, "n1")
+    assert drained(hooked) == []
+
+
+def is_stale(agent: Agent) -> bool:
+    return not agent.status()["hooks"]["fresh"]
+
+
 def test_a_command_that_hangs_delays_no_job_beyond_the_deadline(
     hooked: SlurmCluster, folder: Path, new_agent: Callable[..., HookAgent]
 ) -> None:
@@ -406,7 +436,7 @@ def test_what_a_check_found_refuses_no_job_once_it_is_switched_off(
 ) -> None:
     """The check is switched off by a restart: what it found before is still in the agent's state directory."""
     (folder / "n1.bad").touch()
-    agent = new_agent(site_settings(folder, "n1").replace(PATIENT, f"{PATIENT}trusted = ['board']\n"))
+    agent = new_agent(site_settings(folder, "n1"))
     wait_until(lambda: is_bad(agent), LIMIT_S, "the fault is found")
     assert hook_says(agent).startswith("1 nodetriage: board")
 
