@@ -156,16 +156,20 @@ def test_a_check_without_its_test_or_without_a_healthy_machine_is_refused(
 
 def test_the_fault_of_a_new_check_is_in_shadow_until_its_entry_says_trusted(copy: Path) -> None:
     ask = ("-m", "nodetriage.controller", "policy", "explain", "kernel_saw_machine_check")
-    program = "from nodetriage.checks.model.faults import is_trusted; print(is_trusted('kernel_saw_machine_check'))"
+    refuses = (
+        "from nodetriage.agent.settings.config import HookSettings;"
+        "from nodetriage.agent.slurm.hook_authority import is_own_hardware;"
+        "print(is_own_hardware('kernel_saw_machine_check', HookSettings()))"
+    )
 
     told = json.loads(python(copy, *ask, "--severity", "critical", "--json"))
     assert told["action"] == "shadow"
     assert "faults.toml does not trust it" in "\n".join(told["steps"])
-    assert python(copy, "-c", program) == "False\n"
+    assert python(copy, "-c", refuses) == "False\n"
 
     apply(copy / "checks/nodetriage/checks/model/faults.toml", "toml", "trusted = true\n")
     assert json.loads(python(copy, *ask, "--severity", "critical", "--json"))["action"] == "drain_and_requeue"
-    assert python(copy, "-c", program) == "True\n"
+    assert python(copy, "-c", refuses) == "True\n"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""What can be wrong with a GPU node, and how to look for it. The list of checks is registry.py."""
+"""The faults that a GPU node can have, and the checks that find them. The list of checks is registry.py."""

@@ -49,9 +49,3 @@ def faults() -> Mapping[str, Fault]:
         if not found[code].domains:
             raise ConfigError(f"{path.name}: {code}.domains: expected at least one")
     return found
-
-
-def is_trusted(code: str) -> bool:
-    """Whether a fault may drain a node or refuse a job. One that faults.toml lacks may not."""
-    fault = faults().get(code)
-    return fault is not None and fault.trusted

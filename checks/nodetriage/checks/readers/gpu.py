@@ -1,4 +1,4 @@
-"""GPUs as NVML describes them (NVML API reference; `Host.gpus`), and the numbers among what it tells of each."""
+"""GPUs as NVML describes them (NVML API reference; `Host.gpus`), and their values that are whole numbers."""
 
 from nodetriage.checks.model import Gpu, Host, Unavailable
 

@@ -47,7 +47,9 @@ def read(host: Host) -> tuple[Usage, ...]:
         except OSError as error:
             found.append(Usage(mount.point, mount.source, error=error.strerror or str(error)))
     if not any(usage.space for usage in found):
-        raise Unavailable(f"no local file system tells its space: {found[0].error if found else 'none is mounted'}")
+        raise Unavailable(
+            f"the space of no local file system can be read: {found[0].error if found else 'none is mounted'}"
+        )
     return tuple(found)
 
 
