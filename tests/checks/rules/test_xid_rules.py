@@ -1,7 +1,7 @@
 """What a line is worth: the catalogue, corrected by the text."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
@@ -56,6 +56,28 @@ def test_a_preempted_channel_names_its_cause_and_stays_without_weight() -> None:
 
     assert (found.fault, found.severity) == ("gpu_xid_application", Severity.INFO)
     assert found.evidence == {"cause_xid": 149}
+
+
+NAMED = {
+    79: "GPU has fallen off the bus.",
+    94: "Contained: CE User Channel (0x9). RST: Yes, D-RST: No",
+    64: "Row Remapper Error: (0x00000002eebc4100) - All reserved rows for bank are remapped",
+    74: "NVLink: fatal error detected on link 14(0x10000, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)",
+    31: "Ch 00000008, MMU Fault",
+    154: "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+}
+
+
+@given(st.sampled_from(sorted(NAMED)), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=15))
+@example(94, "a\nb")
+@example(94, "x, RST: No, D-R")
+@example(154, "from 0x1 to 0x0")
+@example(79, "): 31, Ch 00000")
+def test_no_process_name_makes_a_line_worth_more_or_less(code: int, name: str) -> None:
+    found = worth(code, f"pid=7, name={name}, {NAMED[code]}")
+    plain = worth(code, f"pid=7, name=python3, {NAMED[code]}")
+
+    assert (found.fault, found.severity, found.over) == (plain.fault, plain.severity, plain.over)
 
 
 @pytest.mark.parametrize(

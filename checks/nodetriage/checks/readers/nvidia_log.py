@@ -25,7 +25,8 @@ _PCI = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
 _ADDRESS = rf"(?P<pci>{_PCI})"
 _XID = kernel_pattern(
     rf"NVRM: Xid \((?:PCI:)?{_ADDRESS}(?: GPU-I:(?P<gi>\d+))?(?:[ ,]+GPU-CI:(?P<ci>\d+))?[^)]{{0,64}}\):"
-    r"\s*(?P<code>\d{1,6})\b,?\s*(?P<rest>.*)"
+    r"\s*(?P<code>\d{1,6})\b,?\s*(?P<rest>(?s:.*))",
+    whole_record=True,  # a process name with a newline in it must not hide what the driver writes behind it
 )
 _SXID = kernel_pattern(rf"nvidia-nvswitch\d+: SXid \(PCI:{_ADDRESS}\):\s*(?P<code>\d{{1,6}})\b,?\s*(?P<rest>.*)")
 _PROCESS = re.compile(
