@@ -31,16 +31,9 @@ from nodetriage.controller.policy.verify.replay import Entry, History, PolicyLoa
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema
+from nodetriage.controller.store.mappers import EVENT_KINDS
 from nodetriage.controller.store.state_store import from_us, to_us
 from nodetriage.v1 import health_pb2
-
-_KINDS = {
-    health_pb2.EVENT_KIND_RAISED: EventKind.RAISED,
-    health_pb2.EVENT_KIND_CHANGED: EventKind.CHANGED,
-    health_pb2.EVENT_KIND_REPEATED: EventKind.REPEATED,
-    health_pb2.EVENT_KIND_CLEARED: EventKind.CLEARED,
-    health_pb2.EVENT_KIND_AGENT_STARTED: EventKind.STARTED,
-}
 
 HOOKS = ("prolog", "epilog")  # as whose outcome an agent tells what its hooks did
 # A key of the evidence -> what it names. A firmware or driver that the whole fleet runs says nothing by itself.
@@ -247,7 +240,7 @@ def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEven
         boot_id=row.boot_id,
         seq=row.seq,
         at=from_us(row.at_us),
-        kind=EventKind.REFUSED if refused_job else _KINDS.get(row.kind, EventKind.OTHER),
+        kind=EventKind.REFUSED if refused_job else EVENT_KINDS.get(row.kind, EventKind.OTHER),
         check=row.check_name,
         component=row.component,
         fault=row.fault,

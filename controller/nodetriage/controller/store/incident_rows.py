@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, select
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.taxonomy import taxonomy
-from nodetriage.controller.policy.state import ActionKind, EventKind
+from nodetriage.controller.policy.state import ActionKind
 from nodetriage.controller.store import history, schema, state_store
 from nodetriage.controller.store.history import EventFilter, StoredEvent
 from nodetriage.controller.store.incidents import (
@@ -20,16 +20,10 @@ from nodetriage.controller.store.incidents import (
     group,
     incident,
 )
+from nodetriage.controller.store.mappers import EVENT_KINDS
 from nodetriage.controller.store.state_store import from_us, to_us
-from nodetriage.v1 import health_pb2
 
 MOST_EVENTS = 200_000
-_KINDS = {
-    health_pb2.EVENT_KIND_RAISED: EventKind.RAISED,
-    health_pb2.EVENT_KIND_CHANGED: EventKind.CHANGED,
-    health_pb2.EVENT_KIND_REPEATED: EventKind.REPEATED,
-    health_pb2.EVENT_KIND_CLEARED: EventKind.CLEARED,
-}
 
 
 def incidents(connection: Connection, since: datetime, node: str = "") -> list[Incident]:
@@ -82,7 +76,7 @@ def _signs(connection: Connection, since: datetime, node: str) -> list[Symptom]:
     wanted = EventFilter(nodes=(node,) if node else (), since_us=to_us(since))
     found: list[Symptom] = []
     while page := history.events_after(connection, wanted, 5000):
-        found += [_sign(stored) for stored in page if stored.event.kind in _KINDS and stored.event.fault]
+        found += [_sign(stored) for stored in page if stored.event.kind in EVENT_KINDS and stored.event.fault]
         if len(found) > MOST_EVENTS:
             raise LookupError(f"more than {MOST_EVENTS} events: look at a shorter time, or at one node")
         wanted = EventFilter(nodes=wanted.nodes, since_us=wanted.since_us, after=page[-1].cursor)
@@ -97,7 +91,7 @@ def _sign(stored: StoredEvent) -> Symptom:
         node=stored.node,
         at=from_us(event.at_unix_us),
         known_at=from_us(stored.received_us),
-        kind=_KINDS[event.kind],
+        kind=EVENT_KINDS[event.kind],
         check=event.check,
         component=event.component,
         fault=event.fault,

@@ -8,11 +8,20 @@ from typing import Any
 from sqlalchemy import BigInteger, Executable, LargeBinary, bindparam, func, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from nodetriage.controller.policy.state import EventKind
 from nodetriage.controller.store.schema import events, nodes
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
 Row = Mapping[str, Any]
+
+EVENT_KINDS = {
+    health_pb2.EVENT_KIND_RAISED: EventKind.RAISED,
+    health_pb2.EVENT_KIND_CHANGED: EventKind.CHANGED,
+    health_pb2.EVENT_KIND_REPEATED: EventKind.REPEATED,
+    health_pb2.EVENT_KIND_CLEARED: EventKind.CLEARED,
+    health_pb2.EVENT_KIND_AGENT_STARTED: EventKind.STARTED,
+}
 
 
 @dataclass(frozen=True, slots=True)
