@@ -31,13 +31,14 @@ from nodetriage.controller.policy.state import (
     OperatorCommand,
     SchedulerFailed,
     SchedulerSeen,
+    Step,
     Tick,
     Transition,
 )
 from nodetriage.controller.scheduler import JobView, NodeView
 from nodetriage.controller.settings.limits import BreakerLimits, CommonMode
 from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
-from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy, Response, Rule
+from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy, Requeues, Response, Rule
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NODES = ("n1", "n2", "n3", "n4")
@@ -323,3 +324,37 @@ def test_whatever_happens_the_brake_holds_and_each_run_of_a_job_is_requeued_once
     if mode is not Mode.ENFORCE:
         assert not actions
     assert all(t.after is not NodeState.RETIRED for t in run.moved)
+
+
+MAJOR = {"fault": "gpu_remap_pending", "severity": Severity.MAJOR}
+STILL_RUNNING = JobView("11", "RUNNING", True, True, 0)
+
+
+def drained_after_job(policy: Policy) -> Step:
+    """n1 is drained for a lesser fault while job 11 runs on."""
+    asked = checked.step(FleetState(), told(1, **MAJOR), NOW, policy)
+    (drain,) = asked.actions
+    return checked.step(asked.state, ActionDone(drain, ActionOutcome.DONE, jobs=(STILL_RUNNING,)), NOW, policy)
+
+
+def test_a_job_on_a_node_that_leaves_is_told_and_requeued_when_its_time_is_over() -> None:
+    policy = Policy(requeue=Requeues(leave_within_s=600))
+    done = drained_after_job(policy)
+    assert [(a.kind, a.job, a.text) for a in done.actions] == [
+        (ActionKind.WARN, "11", "the job may run for 600 s more")
+    ]
+    early, late = NOW + timedelta(seconds=599), NOW + timedelta(seconds=600)
+    assert checked.step(done.state, Tick(), early, policy).actions == ()
+    over = checked.step(done.state, Tick(), late, policy)
+    (again,) = over.actions
+    assert (again.kind, recheck(over.state, again, late, policy).then) == (ActionKind.DRAIN, Then.DO)
+    assert checked.step(over.state, Tick(), late, policy).actions == ()
+    seen = checked.step(over.state, ActionDone(again, ActionOutcome.DONE, jobs=(STILL_RUNNING,)), late, policy)
+    assert [(a.kind, a.job) for a in seen.actions] == [(ActionKind.REQUEUE, "11")]
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(requeue=Requeues(leave_within_s=600), mode=Mode.OBSERVE)])
+def test_without_a_limit_and_under_observe_a_job_runs_to_its_end(policy: Policy) -> None:
+    done = drained_after_job(Policy())
+    week = NOW + timedelta(days=7)
+    assert [a.kind for a in checked.step(done.state, Tick(), week, policy).actions if a.kind is ActionKind.DRAIN] == []

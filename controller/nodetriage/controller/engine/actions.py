@@ -92,6 +92,7 @@ async def _requeue(action: Action, scheduler: Scheduler) -> ActionDone:
 async def _warn(action: Action, scheduler: Scheduler) -> ActionDone:
     """Tried once and for a short time: no removal waits for it, and no failure of it counts against the scheduler."""
     said = f"{action.node} takes no job after this one: {action.fault}, incident {action.incident}"
+    said += f"; {action.text}" if action.text else ""
     if why := await _within_notice_limit(_notice(action, said, scheduler)):
         return ActionDone(action, ActionOutcome.REFUSED, why)
     return ActionDone(action, ActionOutcome.DONE, said)

@@ -7,12 +7,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodetriage.controller.policy import breaker
+from nodetriage.controller.policy import breaker, drain_limits, evaluate
 from nodetriage.controller.policy.notices import NoticeKind
-from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, JobFacts, NodeFacts
+from nodetriage.controller.policy.state import (
+    Action,
+    ActionKind,
+    DrainFact,
+    DrainStatus,
+    JobFacts,
+    NodeFacts,
+    NodeState,
+)
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import JobView
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 
 
 def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
@@ -25,11 +33,40 @@ def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[J
             _requeue(work, node, drain, job, policy)
 
 
-def warn(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView]) -> None:
-    """Each job may run to its end on the node, and gets one message that the node leaves then."""
+def warn(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
+    """Each job may run on, and gets one message that the node leaves after it."""
+    limit_s = policy.requeue.leave_within_s
+    text = f"the job may run for {limit_s:g} s more" if limit_s else ""
     for job in jobs:
         if job.active:
-            work.act(_about(ActionKind.WARN, f"warn-{job.job}-{job.restarts}-{drain.incident}", node, drain, job))
+            warning = _about(ActionKind.WARN, f"warn-{job.job}-{job.restarts}-{drain.incident}", node, drain, job)
+            work.act(replace(warning, text=text))
+
+
+def _end_waiting(work: UnitOfWork, policy: Policy) -> None:
+    """Requeues the jobs that still run `leave_within_s` after their node was drained for a lesser fault.
+
+    Asks for the drain again, as for a fault that became critical: that reads the jobs that are still there.
+    """
+    limit_s = policy.requeue.leave_within_s
+    if not limit_s or policy.mode is not Mode.ENFORCE or breaker.held_why(work.fleet):
+        return
+    for node in tuple(work.nodes()):
+        drain = node.drain
+        if drain is None or drain.done_at is None or not _waits_for_jobs(node, drain):
+            continue
+        if work.now - drain.done_at >= timedelta(seconds=limit_s) and evaluate.acting(
+            work.fleet, node, work.now, policy
+        ):
+            drain = replace(drain, requeue=True, status=DrainStatus.ASKED, asks=drain.asks + 1)
+            work.put(replace(node, drain=drain))
+            work.act(drain_limits.drain_action(node.node, drain, "-requeue"))
+
+
+def _waits_for_jobs(node: NodeFacts, drain: DrainFact) -> bool:
+    """Drained by us, and not empty yet: a node without jobs is no longer Suspect."""
+    ours = drain.status is DrainStatus.DONE and not drain.theirs
+    return ours and not drain.requeue and node.maintenance is None and node.state is NodeState.SUSPECT
 
 
 def forget(work: UnitOfWork, action: Action) -> None:
@@ -40,7 +77,8 @@ def forget(work: UnitOfWork, action: Action) -> None:
 
 
 def tick(work: UnitOfWork, policy: Policy) -> None:
-    """Releases jobs whose back-off is over; forgets requeues that are older than the window."""
+    """Releases jobs whose back-off is over; forgets old requeues; ends the wait for jobs on drained nodes."""
+    _end_waiting(work, policy)
     for job in tuple(work.state.jobs.values()):
         if job.release_at is not None:
             if work.now >= job.release_at:

@@ -157,6 +157,6 @@ def _drained(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDo
     if drain.requeue and policy.mode is Mode.ENFORCE:
         requeues.decide(work, node, drain, done.jobs, policy)
     elif policy.mode is Mode.ENFORCE and not (drain.requeue or theirs):
-        requeues.warn(work, node, drain, done.jobs)
+        requeues.warn(work, node, drain, done.jobs, policy)
     if drain.requeue or not done.jobs:
         recovery.empty(work, node, "already drained by another" if theirs else f"drained for {drain.fault}")

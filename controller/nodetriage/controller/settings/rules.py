@@ -79,6 +79,7 @@ class Requeues:
     max_per_job: int = 5  # within the window; then it stays held until an operator releases it
     window_s: float = 86400.0  # in which requeues of one job are counted
     backoff_s: float = 300.0  # after the first; doubled with each further one
+    leave_within_s: float = 0.0  # how long jobs may run on a node drained by drain_after_job; 0: to their end
     interactive: Literal["notify", "cancel"] = "notify"  # a job that Slurm cannot requeue: say so, or end it
 
 
