@@ -1,4 +1,4 @@
-"""What a fault code or an Xid means, and what will be done about it."""
+"""What a fault code or an Xid means, and what the controller does about it."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -13,13 +13,13 @@ from nodetriage.checks.readers import nvidia_log
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`subject` is what was asked for; `fault` the code under which the agent reports it."""
+    """`subject` is the question; `fault` is the code that the agent reports."""
 
     subject: str
     title: str
     fault: str
     severity: Severity
-    cause: str  # who can be the cause
+    cause: str  # user, system, hardware
     means: str
     advice: str
     action: str
@@ -28,7 +28,7 @@ class Explanation:
 
 
 def explain(word: str) -> Explanation:
-    """Raises KeyError, with the nearest names in its text, for what is neither a fault code nor a number."""
+    """Raises KeyError for an unknown fault or SXid; its text has the nearest names."""
     if number := nvidia_log.code_of(word):
         kind, code = number
         return _sxid(code) if kind == "sxid" else _xid(code)

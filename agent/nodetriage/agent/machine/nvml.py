@@ -1,4 +1,4 @@
-"""NVML's handles and error codes to frozen Gpu records.
+"""Reads all GPUs through NVML, as frozen Gpu records.
 
 Source: the NVML API reference. What the driver does not support is None or absent, never zero; an answer that says the
 GPU is faulty is kept as a value. nvml_facts.py is the table of what is asked, nvml_errors.py what each error means.
@@ -29,27 +29,27 @@ from nodetriage.checks.model import Gpu, NvLink, RowRemap, Scalar, Unavailable
 
 Announce = Callable[[str], None]
 
-FRESH_S = 0.5  # checks that run one after the other share one look at the GPUs
+FRESH_S = 0.5  # checks that run one after the other share one inventory
 MOST_LINKS = 18  # NVLinks that a GPU can have (NVML_NVLINK_MAX_LINKS)
 
 
 class Library:
-    """NVML, initialised when first asked and kept so."""
+    """NVML: initialised at the first question, and then kept initialised."""
 
     def __init__(self, announce: Announce, bus: Callable[[], list[str]], clock: Callable[[], float] = time.monotonic):
-        """`bus` gives the PCI addresses of all NVIDIA GPUs, for those that NVML cannot name."""
+        """`bus` gives the PCI addresses of all NVIDIA GPUs, for GPUs that NVML cannot name."""
         self._announce = announce
         self._bus = bus
         self._clock = clock
         self._ready = False
         self._count = -1
-        self._known: dict[int, Gpu] = {}  # index -> its last names, for the day it does not answer
+        self._known: dict[int, Gpu] = {}  # index -> its last names, for when it does not answer
         self._last: _Look | None = None
         self._unsupported: dict[str, set[int]] = {}  # counters of links, by the GPU's name
-        self._refused: dict[str, str] = {}  # of the GPU that is being asked: call -> error
+        self._refused: dict[str, str] = {}  # of the present GPU: call -> error
 
     def inventory(self, quarantined: Collection[str] = (), whole: bool = False) -> tuple[Gpu, ...]:
-        """All GPUs that NVML enumerates; those at `quarantined` PCI addresses are listed but not asked anything.
+        """All GPUs that NVML enumerates. Lists those at `quarantined` PCI addresses without a call about them.
 
         `whole`: with what costs many calls. Raises Unavailable where there is no library or no driver, NvmlError where
         NVML itself fails.
@@ -68,7 +68,7 @@ class Library:
         return gpus
 
     def _look_again(self, apart: frozenset[str], whole: bool) -> tuple[Gpu, ...]:
-        """After a driver reload the old initialisation is void."""
+        """Initialises NVML anew: after a reload of the driver the old initialisation is void."""
         self._forget()
         try:
             return self._look(apart, whole)
@@ -86,7 +86,7 @@ class Library:
             try:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError:
-                return  # it was not up: what we wanted
+                return  # it was not initialised: nothing to do
 
     def _look(self, apart: frozenset[str], whole: bool) -> tuple[Gpu, ...]:
         if not self._ready:
@@ -99,14 +99,14 @@ class Library:
         self._announce("nvmlDeviceGetCount")
         count = pynvml.nvmlDeviceGetCount()
         if count != self._count:
-            self._known.clear()  # the numbers have moved
+            self._known.clear()  # the indices may have changed
             self._count = count
         if apart - {gpu.pci for gpu in self._known.values()} and (on_bus := self._bus()):
             return tuple(self._by_address(on_bus, apart, whole))
         return tuple(self._gpu(index, self._known.get(index), count, apart, whole) for index in range(count))
 
     def _by_address(self, on_bus: list[str], apart: frozenset[str], whole: bool) -> Iterator[Gpu]:
-        """Where it is not known which number a GPU in quarantine has, no GPU is asked for by its number."""
+        """Finds GPUs by address: the index of a GPU in quarantine is not known, so no index is safe to ask for."""
         call = "nvmlDeviceGetHandleByPciBusId"
         for gpu in itertools.starmap(Gpu, enumerate(on_bus)):
             if gpu.pci in apart:
@@ -115,11 +115,11 @@ class Library:
             try:
                 yield self._named(gpu, self._ask(call, gpu, gpu.pci.encode()), whole)
             except pynvml.NVMLError as error:
-                if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # what NVML does not list, nobody gets
+                if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # NVML hides this GPU from this process
                     yield failed(gpu, call, error)
 
     def _no_start(self, error: pynvml.NVMLError) -> tuple[Gpu, ...]:
-        """What NVML's refusal to start says of each GPU on the bus; a library that does not fit the driver, mostly."""
+        """Each GPU on the bus with NVML's error at the start; mostly the library does not fit the driver."""
         if error.value in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
             raise Unavailable(f"NVML: {error}") from error
         if not (on_bus := self._bus()):
@@ -152,7 +152,7 @@ class Library:
         return self._facts(gpu, handle, whole)
 
     def _address(self, index: int, count: int) -> str:
-        """NVML numbers GPUs by PCI address, so where all are there the order tells which one is silent."""
+        """The address of a silent GPU. NVML numbers by PCI address, so the order on the bus shows it."""
         on_bus = self._bus()
         return on_bus[index] if len(on_bus) == count else f"nvml-index-{index}"
 
@@ -176,13 +176,13 @@ class Library:
                 call = "nvmlDeviceGetNvLinkState"
                 gpu = dataclasses.replace(gpu, nvlinks=self._nvlinks(gpu, handle, facts))
         except pynvml.NVMLError as error:
-            gpu = failed(gpu, call, error)  # a faulty GPU is not asked further
+            gpu = failed(gpu, call, error)  # no more questions to a faulty GPU
         pids = facts.pop("processes", None)
         processes = tuple(map(int, str(pids).split())) if pids is not None else None
         return dataclasses.replace(gpu, processes=processes, facts=facts, refused=self._refused)
 
     def _answer(self, question: Question, gpu: Gpu, handle: Any) -> Any:
-        """What `question.pick` gets; None where there is no such thing here."""
+        """The value for `question.pick`; None where this driver or board has no such fact."""
         if question.fills:
             structure = getattr(pynvml, question.fills)()
             done = self._perhaps(question.call, gpu, handle, ctypes.byref(structure))
@@ -196,7 +196,7 @@ class Library:
         return pynvml.NVML_SUCCESS
 
     def _nvlinks(self, gpu: Gpu, handle: Any, facts: Mapping[str, Scalar]) -> tuple[NvLink, ...] | None:
-        """All links that the GPU has, the unconnected ones too; None where NVML does not tell."""
+        """All links of the GPU, connected or not; None where NVML does not know."""
         states = {}
         for link in range(min(int(facts.get("nvlink_count", MOST_LINKS)), MOST_LINKS)):
             try:
@@ -205,7 +205,7 @@ class Library:
                 if error.value != pynvml.NVML_ERROR_INVALID_ARGUMENT:  # there is no such link
                     self._no_answer("nvmlDeviceGetNvLinkState", error)
         active = (link for link, state in states.items() if state)
-        # A part's driver knows a third of them; it is asked for the others once.
+        # A driver knows a third of the counters; ask for the others only once.
         counters = [(n, f) for n, f in LINK_COUNTERS if f not in self._unsupported.get(gpu.name, ())]
         scoped = tuple((f"{link} {name}", (field, link)) for link in active for name, field in counters)
         counted = self._fields(gpu, handle, scoped) if scoped else {}
@@ -231,7 +231,7 @@ class Library:
         return dataclasses.replace(remap, **{f"banks_{kind}": getattr(banks, kind) for kind in kinds})
 
     def _fields(self, gpu: Gpu, handle: Any, wanted: tuple[tuple[str, Any], ...]) -> dict[str, Scalar]:
-        """Each field has an error of its own; one that the driver does not know is left out."""
+        """The fields that the driver knows. Each field has an error of its own."""
         values = self._perhaps("nvmlDeviceGetFieldValues", gpu, handle, [field for _, field in wanted])
         found: dict[str, Scalar] = {}
         answers = FIELD_VALUE.iter_unpack(bytes(values)) if values else ()
@@ -245,14 +245,14 @@ class Library:
         return found
 
     def _perhaps(self, call: str, gpu: Gpu, *arguments: Any) -> Any:
-        """The answer; None where there is none. Raises NVMLError where nobody can ask this GPU anything."""
+        """The answer; None where there is none. Raises NVMLError where the GPU or the driver answers nobody."""
         try:
             return self._ask(call, gpu, *arguments)
         except pynvml.NVMLError as error:
             return self._no_answer(call, error)
 
     def _no_answer(self, call: str, error: pynvml.NVMLError) -> None:
-        """A call that fails on a GPU which answers others is recorded as refused, and the others go on."""
+        """Records a failed call as refused; the GPU may answer other calls."""
         if error.value in FAULTY | STALE:
             raise error
         if error.value not in NOT_THERE:
@@ -265,7 +265,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One look at all GPUs: when it ended, and how it was made."""
+    """One inventory: when it ended, and how it was made."""
 
     at_s: float
     apart: frozenset[str]

@@ -1,4 +1,4 @@
-"""What each of NVML's error codes says: of the GPU, of the driver, or only that there is no such thing.
+"""What NVML's error codes mean: the GPU is faulty, the driver is gone, or this board has no such fact.
 
 Source: the NVML API reference, nvmlReturn_t.
 """
@@ -17,7 +17,7 @@ NOT_THERE = frozenset(
         pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
         pynvml.NVML_ERROR_DEPRECATED,
         pynvml.NVML_ERROR_NO_DATA,
-        pynvml.NVML_ERROR_NO_PERMISSION,  # says something of us, nothing of the GPU
+        pynvml.NVML_ERROR_NO_PERMISSION,  # about this process, not about the GPU
     }
 )
 FAILURES = {
@@ -29,14 +29,14 @@ FAILURES = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: NvmlFailure.VERSION_MISMATCH,
     pynvml.NVML_ERROR_TIMEOUT: NvmlFailure.TIMEOUT,
 }
-# Whatever the question: the GPU is not there for anybody.
+# These come for every question: the GPU answers nobody.
 FAULTY = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
-# The driver is gone, or was loaded anew under us.
+# The driver is gone, or was loaded anew.
 STALE = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 
 
 class NvmlError(Exception):
-    """NVML as a whole answers with an error that is no mere absence."""
+    """NVML as a whole fails; it is not merely absent."""
 
 
 def not_asked(gpu: Gpu) -> Gpu:
@@ -44,7 +44,7 @@ def not_asked(gpu: Gpu) -> Gpu:
 
 
 def failed(gpu: Gpu, call: str, error: pynvml.NVMLError) -> Gpu:
-    """Raises the error on where it is not about this GPU."""
+    """The GPU with its failure. Raises the error again where it is not about this GPU."""
     if error.value in STALE:
         raise error
     failure = FAILURES.get(error.value, NvmlFailure.OTHER)
