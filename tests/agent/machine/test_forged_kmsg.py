@@ -29,8 +29,8 @@ LINES = (
     "Oops: 0000 [#1] SMP",
     "a\nNVRM: Xid (PCI:0000:4b:00): 79",
 )
-GROUP = Path("/sys/fs/cgroup/memory/nodetriage-forged")  # cgroup v1
-UNIFIED = Path("/sys/fs/cgroup/nodetriage-forged")  # cgroup v2
+GROUP = Path(f"/sys/fs/cgroup/memory/nodetriage-forged-{os.getpid()}")  # cgroup v1
+UNIFIED = Path(f"/sys/fs/cgroup/nodetriage-forged-{os.getpid()}")  # cgroup v2
 
 
 @pytest.fixture
@@ -56,32 +56,44 @@ def letters(text: str) -> str:
 
 
 def quoted(how: str, line: str, join: Path | None = None) -> list[KernelRecord]:
-    """The records that the kernel writes while user 65534 does it, up to one that holds the line's beginning."""
+    """The records of the kernel that hold the line's beginning, after user 65534 did it.
+
+    The kernel prints some of them ten times in five seconds at most, so it is done again where it said nothing.
+    """
     before = max((r.seq for r in whole_log("/dev/kmsg", accept_user_records=True)), default=-1)
     log = KernelLog("/dev/kmsg", before)
     try:
-        drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        script = f'echo $$ > {join}; exec "$@"' if join else 'exec "$@"'
-        # A Python of root's own may not be read by others: its standard input is the program instead.
-        ran = subprocess.run(
-            ["sh", "-c", script, "sh", *drop, "env", "TMPDIR=/tmp", "python3", "-", how, line],
-            input=QUOTING.read_text(), capture_output=True, text=True, timeout=60, cwd="/",
-        )  # fmt: skip
-        if ran.returncode == 3:
-            pytest.skip(f"{how}: not allowed here: {ran.stdout}")
-        found: list[KernelRecord] = []
-        deadline = time.monotonic() + 60
-        while not any(letters(line)[:8] in letters(r.text) for r in found):
-            assert time.monotonic() < deadline, (ran, found)
-            found += [r for r in log.read() if isinstance(r, KernelRecord)]
-            time.sleep(0.01)
-        return found
+        deadline = time.monotonic() + 90
+        while True:
+            ran = attempt(how, line, join)
+            again = time.monotonic() + 6
+            while time.monotonic() < again:
+                records = [
+                    r for r in log.read() if isinstance(r, KernelRecord) and letters(line)[:8] in letters(r.text)
+                ]
+                # By facility and flags it is the kernel's: only the rules can tell. Others write to the log too.
+                if found := [r for r in records if believed(r)]:
+                    return found
+                time.sleep(0.01)
+            assert time.monotonic() < deadline, ran
     finally:
         log.close()
 
 
+def attempt(how: str, line: str, join: Path | None) -> "subprocess.CompletedProcess[str]":
+    drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    script = f'echo $$ > {join}; exec "$@"' if join else 'exec "$@"'
+    # A Python of root's own may not be read by others: its standard input is the program instead.
+    ran = subprocess.run(
+        ["sh", "-c", script, "sh", *drop, "env", "TMPDIR=/tmp", "python3", "-", how, line],
+        input=QUOTING.read_text(), capture_output=True, text=True, timeout=60, cwd="/", check=False,
+    )  # fmt: skip
+    if ran.returncode == 3:
+        pytest.skip(f"{how}: not allowed here: {ran.stdout}")
+    return ran
+
+
 def assert_nobody_is_fooled(records: list[KernelRecord]) -> None:
-    assert all(believed(r) for r in records)  # facility and flags say that it is the kernel's: only the rules can tell
     for record in records:
         assert nvidia_log.parse(record.text) is None, record
         for check in ALL:
@@ -127,8 +139,9 @@ def test_a_record_that_user_space_wrote_is_not_believed_whoever_wrote_it() -> No
     before = max((r.seq for r in whole_log("/dev/kmsg", accept_user_records=True)), default=-1)
     Path("/dev/kmsg").write_text(f"<0>{LINES[0]}\n")
 
-    (record,) = (r for r in whole_log("/dev/kmsg", accept_user_records=True) if r.seq > before and r.text == LINES[0])
-    assert not believed(record)
+    written = [r for r in whole_log("/dev/kmsg", accept_user_records=True) if r.seq > before and r.text == LINES[0]]
+    assert written
+    assert not any(believed(record) for record in written)
 
 
 def test_a_piece_that_continues_a_line_is_not_believed() -> None:

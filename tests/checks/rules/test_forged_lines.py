@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from carriers import CARRIERS, forged
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodetriage.agent.cli.dmesg import find_faults
@@ -57,6 +57,7 @@ def test_no_example_is_taken_for_the_driver_s_word_where_the_kernel_quotes_it(ca
 
 
 @pytest.mark.parametrize(("name", "pattern"), list(patterns()), ids=lambda v: v if isinstance(v, str) else "")
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws long expressions slowly
 @given(data=st.data())
 def test_no_text_that_a_rule_matches_passes_for_it_in_a_quotation(name: str, pattern: KernelPattern, data) -> None:
     wanted = data.draw(st.from_regex(pattern.expression))
