@@ -31,7 +31,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import NodeView, ReservationView
-from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons
+from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.slurm import topology
 from nodetriage.controller.store import schema, state_store
@@ -184,6 +184,14 @@ def test_one_fault_on_enough_nodes_is_one_incident_and_a_fault_that_only_warns_i
     assert (incident.fault, incident.place) == ("mount_missing", "")
     fleet.take(Tick())
     assert fleet.state.fleet_incidents[0].nodes == 40
+
+
+def test_a_fault_in_shadow_opens_no_incident_and_hides_none_of_its_check_s_faults() -> None:
+    rules = Policy(drain_limits=ROOMY, shadow=Shadow(faults=("mount_stale",)), common_mode=CommonMode(shared_hold_s=0))
+    fleet = Fleet(rules, 1000)
+    assert fleet.tell_all(fleet.names[:40], "mount_stale") == []
+    assert fleet.state.fleet_incidents == ()
+    assert fleet.tell_all(fleet.names[:2], "mount_missing") == list(fleet.names[:2])
 
 
 def test_hardware_that_shares_nothing_needs_far_more_nodes_than_a_fault_whose_cause_is_often_shared() -> None:

@@ -267,9 +267,9 @@ def _shared(fleet: FleetState, fault: str, nodes: Iterable[NodeFacts]) -> str:
 
 
 def _would_drain(node: NodeFacts, fault: str, policy: Policy) -> bool:
-    """What is only recorded makes no incident."""
+    """What is only recorded, or in shadow, makes no incident: nothing in shadow keeps a drain from being done."""
     return any(
         policy.rule_for(f.fault, f.severity, node.partitions, node.profile).action.drains
         for f in node.open_findings
-        if f.fault == fault
+        if f.fault == fault and not policy.untrusted(f.check, f.fault)
     )
