@@ -72,6 +72,7 @@ class Soak:
         self._todo: list[Action] = []
         self._steps = Steps(whole_every=1000)
         self.hardships = hardships
+        self._ticks: set[float] = set()
         self.node_skew_s: dict[str, float] = {}
         self._clock_s = 0.0  # how far the controller's clock is from the true time
         self._again_s: dict[str, float] = {}  # when an action that failed is tried again
@@ -189,17 +190,6 @@ class Soak:
     def undrain(self, name: str) -> None:
         self.take(OperatorCommand("undrain", name, "olga"))
 
-    def reinstall(self, name: str) -> None:
-        """The agent has lost its state in the same boot, and reports anew what it finds.
-
-        Its numbers go on after those that the controller's welcome names.
-        """
-        self.say(name, EventKind.STARTED)
-        for (broken, component), fault in self.faulty().items():
-            if broken == name:
-                severity = Severity.MAJOR if fault in OWN_LOW else Severity.CRITICAL
-                self.say(name, EventKind.RAISED, component=component, fault=fault, severity=severity)
-
     # The controller.
 
     def say(self, name: str, kind: EventKind, **about: object) -> None:
@@ -214,7 +204,14 @@ class Soak:
                 self.at(self.now_s + wait_s, lambda: self._report(name))
         if kind is EventKind.RAISED:
             for wait_s in (46, 52, 61, 301, 900):
-                self.at(self.now_s + wait_s, lambda: self.take(Tick()))
+                self._tick_at(self.now_s + wait_s)
+
+    def _tick_at(self, when_s: float) -> None:
+        """One tick for all that ask for one within four seconds; a controller ticks each second."""
+        at_s = when_s - when_s % 4 + 4
+        if at_s not in self._ticks:
+            self._ticks.add(at_s)
+            self.at(at_s, lambda: self.take(Tick()))
 
     def _report(self, name: str) -> None:
         self.take(all_ok(self.state.nodes[name], self.now))

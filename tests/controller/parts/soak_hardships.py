@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from soak_forged import forged_findings
+from soak_judge import OWN_LOW
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.reason import parse_reason
@@ -118,9 +119,13 @@ def clock_steps(soak: "Soak") -> None:
 
 def agents_reinstalled(soak: "Soak") -> None:
     """Agents lose their state in the same boot, and report as new what is still wrong."""
-    broken = {name for name, _ in soak.faulty()}
-    for name in {*soak.random.sample(soak.names, len(soak.names) // 20), *sorted(broken)[:20]}:
-        soak.reinstall(name)
+    broken = sorted({name for name, _ in soak.faulty()})
+    for name in dict.fromkeys((*soak.random.sample(soak.names, len(soak.names) // 20), *broken[:20])):
+        soak.say(name, EventKind.STARTED)  # its numbers go on after those that the controller's welcome names
+        for (node, component), fault in soak.faulty().items():
+            if node == name:
+                severity = Severity.MAJOR if fault in OWN_LOW else Severity.CRITICAL
+                soak.say(name, EventKind.RAISED, component=component, fault=fault, severity=severity)
     _break_some(soak, 4, HOUR, 6 * HOUR)
 
 
