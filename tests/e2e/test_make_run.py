@@ -88,8 +88,8 @@ def test_an_interrupt_while_the_programs_start_leaves_none_of_them(folder: Path,
         run.send(signal.SIGINT)
         run.wait()
     finally:
-        if run.status is None:
-            run.send(signal.SIGKILL)
+        if run.status is None:  # it stops its programs; a kill would leave them
+            run.send(signal.SIGTERM)
             run.wait()
 
     assert "Traceback" not in run.said()
