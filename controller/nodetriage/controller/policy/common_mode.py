@@ -58,8 +58,9 @@ def told(work: UnitOfWork, name: str, fault: str, policy: Policy) -> tuple[str, 
     node = work.node(name)
     if name not in shown or node is None or not _would_drain(node, fault, policy):
         return ()
-    if _join(work, node, fault, rules):
-        return ()
+    joined = _join(work, node, fault, rules)
+    if joined is not None and joined.place not in work.fleet.sizes:
+        return ()  # the fleet's, or of what nobody knows how many share it: nothing is wider
     if len(shown) < min(rules.shared_min_nodes, rules.least_nodes):
         return ()
     recent = _onsets(work, fault, shown[name], rules)
@@ -73,6 +74,8 @@ def told(work: UnitOfWork, name: str, fault: str, policy: Policy) -> tuple[str, 
     for place in _places_of(node, fault):
         if any(i.place == place for i in known):
             continue  # a wider place may be it
+        if joined is not None and work.fleet.sizes.get(place, 0) <= work.fleet.sizes[joined.place]:
+            continue  # its cause is known, and no narrower one is looked for
         within = {n: facts for n, facts in recent.items() if place in _places_of(facts, fault)}
         if len(within) >= _place_limit(work.fleet, place, fault, rules):
             return _open_at(work, fault, place, within, known, rules)
@@ -112,7 +115,7 @@ def _was_in_work(node: NodeFacts, at: datetime) -> bool:
     return node.drain is None or node.drain.done_at is None or node.drain.done_at >= at
 
 
-def _join(work: UnitOfWork, node: NodeFacts, fault: str, rules: CommonMode) -> bool:
+def _join(work: UnitOfWork, node: NodeFacts, fault: str, rules: CommonMode) -> FleetIncident | None:
     """The node is part of an incident that is open: it goes on for another window."""
     for incident in work.fleet.fleet_incidents:
         at = [f.raised_at for f in node.findings if covers(incident, node, f)]
@@ -120,8 +123,8 @@ def _join(work: UnitOfWork, node: NodeFacts, fault: str, rules: CommonMode) -> b
             window = timedelta(seconds=rules.window_s)
             until = incident.until and max(incident.until, max(at) + window)
             _replace(work, incident, replace(incident, joined_at=work.now, until=until))
-            return incident.place == ""
-    return False
+            return incident
+    return None
 
 
 def tick(work: UnitOfWork, policy: Policy) -> tuple[str, ...]:
@@ -205,6 +208,8 @@ def _open(
 ) -> tuple[str, ...]:
     """`narrower` ones of the same fault become this one, under the first one's id."""
     onsets, window = [work.showing(fault)[n] for n in nodes], timedelta(seconds=rules.window_s)
+    # A shared cause lasts until it is repaired; what several narrower incidents became has one.
+    lasts = rules.is_shared(fault) or place.startswith(SOFTWARE) or any(i.until is None for i in narrower)
     incident = FleetIncident(
         id=narrower[0].id if narrower else work.new_incident(),
         fault=fault,
@@ -214,7 +219,7 @@ def _open(
         opened_at=narrower[0].opened_at if narrower else work.now,
         nodes=len(nodes),
         since=min([min(onsets) - window, *(i.since for i in narrower)]),
-        until=None if rules.is_shared(fault) or place.startswith(SOFTWARE) else max(onsets) + window,
+        until=None if lasts else max(onsets) + window,
         joined_at=work.now,
         told_at=work.now,
     )
