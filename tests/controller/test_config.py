@@ -60,8 +60,10 @@ def test_a_wrong_setting_is_one_line_that_names_it(tmp_path: Path, text: str) ->
 
 def test_a_policy_beside_the_file_is_in_force_and_the_shipped_one_otherwise(tmp_path: Path) -> None:
     path = written(tmp_path, "")
+    assert load(path).load_policy().mode == Mode.OBSERVE
+    (tmp_path / "policy.toml").write_text('mode = "enforce"\n')
     assert load(path).load_policy().mode == Mode.ENFORCE
-    (tmp_path / "policy.toml").write_text('mode = "observe"\n')
+    (tmp_path / "policy.toml").write_text("")
     assert load(path).load_policy().mode == Mode.OBSERVE
     (tmp_path / "named.toml").write_text('mode = "recommend"\n')
     written(tmp_path, '[policy]\nfile = "named.toml"\n')
@@ -122,3 +124,22 @@ def test_a_password_in_a_database_url_is_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_database(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "scheduler", "mode", "why"),
+    [
+        (None, "slurm", "observe", "there is no policy.toml"),
+        ("", "slurm", "observe", "sets no mode"),
+        ('mode = "enforce"\n', "slurm", "enforce", "policy.toml sets it"),
+        ('mode = "enforce"\n', "none", "observe", "kind is none"),
+    ],
+)
+def test_the_mode_in_force_and_its_reason_are_known(
+    tmp_path: Path, policy: str | None, scheduler: str, mode: str, why: str
+) -> None:
+    if policy is not None:
+        (tmp_path / "policy.toml").write_text(policy)
+    settings = load(written(tmp_path, f'[scheduler]\nkind = "{scheduler}"\n'))
+    assert settings.why_mode(settings.load_policy())[0] == mode
+    assert why in settings.why_mode(settings.load_policy())[1]

@@ -24,7 +24,7 @@ class Pair:
         self.running: dict[str, Program] = {}
         for name in "ab":
             (folder / name).mkdir()
-            (folder / name / "policy.toml").write_text(NO_DRAIN_LIMITS)
+            (folder / name / "policy.toml").write_text(f'mode = "enforce"\n{NO_DRAIN_LIMITS}')
             (folder / name / "controller.toml").write_text(
                 f'[controller]\nlisten = "{self.address(name)}"\nstate_dir = "{folder}/{name}/state"\n'
                 f'database = "{database}"\nheartbeat_every_s = 0\n'

@@ -13,7 +13,6 @@ from slurm_cluster import SlurmCluster
 from sqlalchemy import Engine, Select, select
 
 from nodetriage.controller.settings.policy_file import load_policy
-from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema
 from nodetriage.v1 import health_pb2 as pb
 
@@ -44,7 +43,7 @@ class Controller:
 
     def run(self) -> None:
         """Until nothing is left to do."""
-        rules = load_policy(self._policy_file()) if self.policy else Policy()
+        rules = load_policy(self._policy_file())
         asyncio.run(reconciler_once.run(str(self.path), rules, self.cluster.env))
 
     def run_process(self, die_at: str = "") -> int:
@@ -55,15 +54,13 @@ class Controller:
         return process.returncode
 
     def start_process(self, die_at: str = "") -> "subprocess.Popen[bytes]":
-        argv = [sys.executable, reconciler_once.__file__, str(self.path)]
-        if self.policy:
-            argv.append(str(self._policy_file()))
+        argv = [sys.executable, reconciler_once.__file__, str(self.path), str(self._policy_file())]
         env = {**self.cluster.env, "NODETRIAGE_DIE_AT": die_at}
         return subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def _policy_file(self) -> Path:
         file = self.path.with_name("policy.toml")
-        file.write_text(self.policy)
+        file.write_text(f'mode = "enforce"\n{self.policy}')
         return file
 
     def outcomes(self, kind: str = "") -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A controller's reconciler: takes what is stored, acts on Slurm, ends when nothing is left to do.
 
-In a process of its own, which can be killed: python reconciler_once.py DATABASE [POLICY]
+In a process of its own, which can be killed: python reconciler_once.py DATABASE POLICY
 """
 
 import asyncio
@@ -73,4 +73,4 @@ async def run(path: str, policy: Policy, environment: Mapping[str, str] | None =
 
 
 if __name__ == "__main__":
-    asyncio.run(run(sys.argv[1], load_policy(Path(sys.argv[2])) if len(sys.argv) > 2 else Policy()))
+    asyncio.run(run(sys.argv[1], load_policy(Path(sys.argv[2]))))

@@ -116,6 +116,16 @@ class ControllerSettings:
         """Raises ConfigError."""
         return load_policy(self.policy.file) if self.policy.file else shipped_policy()
 
+    def why_mode(self, policy: Policy) -> tuple[str, str]:
+        """The mode that is in force with this policy, and why. Raises ConfigError."""
+        if self.scheduler.kind == "none":
+            return "observe", "[scheduler] kind is none: there is nothing to act on"
+        file = self.policy.file
+        if file is None:
+            return str(policy.mode), "there is no policy.toml: the policy of the package is in force"
+        named = "mode" in load_toml(file)
+        return str(policy.mode), f"{file} {'sets it' if named else 'sets no mode'}"
+
     def new_scheduler(self) -> Scheduler:
         if self.scheduler.kind == "none":
             return NoScheduler()

@@ -26,6 +26,7 @@ from nodetriage.controller.leader import Fence, leading
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
+from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store.database import open_database
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service import log
@@ -111,10 +112,11 @@ class Daemon:
         self._server = NodeHealthServer(
             self._store, self._last_seen, serving, new_authenticator(settings), settings.identity.deny
         )
+        self._policy = settings.load_policy()
         self._reconciler = Reconciler(
             self._store,
             settings.new_scheduler(),
-            settings.load_policy(),
+            self._policy,
             scan_s=settings.scheduler.scan_every_s,
             places=settings.load_topology(),
         )
@@ -139,6 +141,7 @@ class Daemon:
             await self._server.start()
             await self._operators.start()
             await self._serve_metrics(metrics_stack)
+            self._log_mode(self._settings, self._policy)
             self._notify.ready(f"listening on {self._settings.controller.listen}")
             return await self._until_stopped(
                 self._reconciler.run(),
@@ -190,10 +193,15 @@ class Daemon:
             self._reconciler.set_policy(policy)
             denied = self._server.gate.deny(new.identity.deny)
             restart = config.needs_restart(self._settings, new)
+            self._log_mode(new, policy)
             _log.info(
                 "policy loaded again", file=str(new.policy.file or "shipped"), needs_restart=restart, denied=denied
             )
         self._notify.ready(f"listening on {self._settings.controller.listen}")
+
+    def _log_mode(self, settings: ControllerSettings, policy: Policy) -> None:
+        mode, why = settings.why_mode(policy)
+        _log.info("policy in force", mode=mode, why=why)
 
     async def _until_stopped(self, *parts: Coroutine[Any, Any, None]) -> int:
         stopped = asyncio.ensure_future(self._stop.wait())

@@ -48,4 +48,4 @@ def test_what_is_in_force_is_shown_with_where_it_is_set(file: Path, capsys: pyte
     assert f"controller.missed_heartbeats = 9  # {file}" in shown
     assert f'scheduler.kind = "none"  # {file.parent}/controller.d/site.toml' in shown
     assert f"policy.drain_limits.max_nodes = 3  # {file.parent}/policy.toml" in shown
-    assert 'policy.mode = "enforce"' in shown
+    assert 'policy.mode = "observe"' in shown

@@ -13,7 +13,7 @@ from nodetriage.controller.engine import inputs
 from nodetriage.controller.policy.state import Action, ActionKind, FleetState, NodeEvent, Step
 from nodetriage.controller.policy.verify.replay import ReplayInput
 from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.store import state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.v1 import health_pb2 as pb
@@ -24,6 +24,7 @@ def own(tmp_path: Path) -> Path:
     path = tmp_path / "policy.toml"
     path.write_text(
         """
+        mode = "enforce"
         [[rule]]
         fault = "mount_hung"
         action = "drain_after_job"
@@ -145,7 +146,7 @@ def test_a_replay_prints_both_policies_figures_and_their_difference(
     sqlite_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The agents' events are left out here, so that there is nothing to drain for."""
-    month = Month(Policy(), nodes=12).run(days=1)
+    month = Month(Policy(mode=Mode.ENFORCE), nodes=12).run(days=1)
     engine = open_database(sqlite_url)
     create_tables(engine)
     recorder = inputs.Recorder()
@@ -153,7 +154,9 @@ def test_a_replay_prints_both_policies_figures_and_their_difference(
     other.write_text('mode = "observe"\n')
     assert main(["replay", "--policy", str(other), "--database", sqlite_url]) == 3
     with engine.begin() as connection:
-        inputs.add(connection, [inputs.snapshot_row(FleetState(), START), inputs.policy_row(Policy(), START)])
+        inputs.add(
+            connection, [inputs.snapshot_row(FleetState(), START), inputs.policy_row(Policy(mode=Mode.ENFORCE), START)]
+        )
         for entry in month.entries:
             if isinstance(entry, ReplayInput) and not isinstance(entry.events[0], NodeEvent):
                 inputs.add(connection, recorder.rows(entry.events, entry.at, True))

@@ -24,7 +24,7 @@ from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
-ROOMY = Policy(drain_limits=DrainLimits(100, 100, 100, 100, 100))
+ROOMY = Policy(mode=Mode.ENFORCE, drain_limits=DrainLimits(100, 100, 100, 100, 100))
 
 
 @dataclass
@@ -148,8 +148,8 @@ async def test_after_an_outage_what_waited_is_tried_at_once(tmp_path: Path) -> N
         await until(lambda: controller.status("n1") == "asked")
         await until(lambda: controller.all_actions(lambda a: a.status == "pending" and a.attempts > 0))
         (action,) = (await controller.actions()).values()
-        hour_later = state_store.to_us(datetime.now(UTC)) + 3_600_000_000
-        later = schema.actions.update().where(schema.actions.c.id == action.id).values(next_try_us=hour_later)
+        later_us = state_store.to_us(datetime.now(UTC)) + 500_000_000
+        later = schema.actions.update().where(schema.actions.c.id == action.id).values(next_try_us=later_us)
         await until(lambda: controller.reconciler.state.breaker.outage_since)
         await controller.store.write(lambda c: c.execute(later))
         slurm.down = False
@@ -262,7 +262,7 @@ class Moody(FakeSlurm):
 async def test_an_event_that_breaks_the_policy_is_passed_over_and_the_next_is_weighed(tmp_path: Path) -> None:
     slurm = FakeSlurm("n1", "n2")
 
-    async with running(tmp_path, slurm, Brittle(drain_limits=ROOMY.drain_limits)) as controller:
+    async with running(tmp_path, slurm, Brittle(mode=Mode.ENFORCE, drain_limits=ROOMY.drain_limits)) as controller:
         await controller.tell("n1", fault="gpu_missing")
         await controller.tell("n2")
         await until(lambda: controller.status("n2") == "done")

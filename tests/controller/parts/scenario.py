@@ -70,7 +70,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import ReservationView, SchedulerError, SchedulerRefused
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.store import action_queue, schema, state_store
 
 KINDS = {
@@ -86,7 +86,7 @@ CHECKS = {"mount": "fs_mounts", "ib": "ib_link", "gpu": "gpu_xid"}
 class Scenario:
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 30, 12, tzinfo=UTC)
-        self.policy = Policy()
+        self.policy = Policy(mode=Mode.ENFORCE)
         self.slurm = FakeSlurm()
         self.events = 0
         self.boots: dict[str, int] = {}
@@ -108,7 +108,9 @@ class Scenario:
 
     def _block(self, commands: list[str]) -> None:
         if commands[0].startswith("policy"):
-            self.policy = replace_from(Policy, Policy(), tomllib.loads("\n".join(commands[1:])), "scenario")
+            self.policy = replace_from(
+                Policy, Policy(mode=Mode.ENFORCE), tomllib.loads("\n".join(commands[1:])), "scenario"
+            )
             return
         for line in commands:
             verb, *words = line.split()

@@ -34,7 +34,7 @@ from nodetriage.controller.policy.state import (
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import NodeView
 from nodetriage.controller.settings.limits import BreakerLimits, CommonMode
-from nodetriage.controller.settings.rules import DrainLimits, Policy
+from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NO_LIMIT = DrainLimits(1000, 1000, 100, 1000, 100)
@@ -67,7 +67,7 @@ def fleet(*nodes: NodeFacts, size: int = 100, **more: int) -> FleetState:
 
 def released(state: FleetState, limits: DrainLimits, now: datetime = NOW) -> Step:
     work = UnitOfWork(state, now)
-    drain_limits.release(work, Policy(drain_limits=limits))
+    drain_limits.release(work, Policy(mode=Mode.ENFORCE, drain_limits=limits))
     return work.step()
 
 
@@ -192,7 +192,7 @@ def test_nodes_that_the_scheduler_does_not_list_and_retired_ones_never_count_and
 def test_the_scheduler_says_which_nodes_it_lists_and_a_future_node_is_none() -> None:
     state = fleet(drained("a"), drained("b"), drained("c"))
     seen = {"a": NodeView("a", "idle", frozenset({"drain"})), "b": NodeView("b", "future")}
-    after = transition.step(state, SchedulerSeen(NOW, seen), NOW, Policy()).state
+    after = transition.step(state, SchedulerSeen(NOW, seen), NOW, Policy(mode=Mode.ENFORCE)).state
     assert {n.node: n.upkeep.unlisted for n in after.nodes.values()} == {"a": False, "b": True, "c": True}
 
 
@@ -233,7 +233,7 @@ def notes(step: Step) -> list[Notice]:
 
 
 def test_a_held_critical_finding_is_reported_at_once_and_each_hour_with_what_to_do() -> None:
-    policy = Policy(drain_limits=DrainLimits(max_nodes=0))
+    policy = Policy(mode=Mode.ENFORCE, drain_limits=DrainLimits(max_nodes=0))
     world = World(policy)
     what = ("c", "p", "gpu_off_bus", Severity.CRITICAL)
     event = NodeEvent(1, "n1", "b", 1, NOW, EventKind.RAISED, *what)
@@ -250,9 +250,14 @@ def test_a_held_critical_finding_is_reported_at_once_and_each_hour_with_what_to_
 
 def test_a_critical_finding_of_too_little_confidence_is_reported_with_the_reason_why_it_does_not_act() -> None:
     event = NodeEvent(1, "n1", "b", 1, NOW, EventKind.RAISED, "c", "p", "gpu_off_bus", Severity.CRITICAL)
-    first = transition.step(World(Policy()).state, replace(event, confidence=Confidence.LINE), NOW, Policy())
+    first = transition.step(
+        World(Policy(mode=Mode.ENFORCE)).state,
+        replace(event, confidence=Confidence.LINE),
+        NOW,
+        Policy(mode=Mode.ENFORCE),
+    )
 
-    (note,) = notes(transition.step(first.state, Tick(), NOW + held.TOLD_AFTER, Policy()))
+    (note,) = notes(transition.step(first.state, Tick(), NOW + held.TOLD_AFTER, Policy(mode=Mode.ENFORCE)))
 
     assert first.state.nodes["n1"].drain is None
     assert "its confidence is line, and the policy acts from device on" in note.text
@@ -261,15 +266,18 @@ def test_a_critical_finding_of_too_little_confidence_is_reported_with_the_reason
 
 def test_a_held_finding_that_is_not_critical_is_not_reported() -> None:
     step = transition.step(
-        fleet(waiting("a", Severity.MAJOR)), Tick(), NOW, Policy(drain_limits=DrainLimits(max_nodes=0))
+        fleet(waiting("a", Severity.MAJOR)),
+        Tick(),
+        NOW,
+        Policy(mode=Mode.ENFORCE, drain_limits=DrainLimits(max_nodes=0)),
     )
     assert notes(step) == []
 
 
 def test_a_drain_that_the_scheduler_does_not_do_is_reported() -> None:
     asked = released(fleet(waiting("a")), NO_LIMIT).state
-    assert notes(transition.step(asked, Tick(), NOW + timedelta(seconds=49), Policy())) == []
-    (note,) = notes(transition.step(asked, Tick(), NOW + held.TOLD_AFTER, Policy()))
+    assert notes(transition.step(asked, Tick(), NOW + timedelta(seconds=49), Policy(mode=Mode.ENFORCE))) == []
+    (note,) = notes(transition.step(asked, Tick(), NOW + held.TOLD_AFTER, Policy(mode=Mode.ENFORCE)))
     assert "the scheduler has not done it yet" in note.text
 
 
@@ -285,7 +293,7 @@ def test_the_limits_hold_in_any_order_of_events_and_repairs_block_no_drain(
 ) -> None:
     limits = DrainLimits(per_hour, max_nodes, 100, 100, 100, repair_max_nodes=pool, repair_max_percent=100)
     quiet = BreakerLimits(least_nodes=1000)
-    policy = Policy(drain_limits=limits, breaker=quiet, common_mode=CommonMode(enabled=False))
+    policy = Policy(mode=Mode.ENFORCE, drain_limits=limits, breaker=quiet, common_mode=CommonMode(enabled=False))
     world = World(policy)
     for what, number in told:
         world.happen(what, f"n{number}")

@@ -32,7 +32,7 @@ from nodetriage.controller.policy.state import (
 )
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.settings.limits import BreakerLimits, CommonMode, DrainLimits, Lemons, Shadow
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.slurm import topology
 from nodetriage.controller.store import schema, state_store
 
@@ -89,7 +89,10 @@ ROOMY = DrainLimits(10_000, 10_000, 100, 10_000, 100)
 
 
 def test_the_breaker_opens_at_the_limit_and_not_below() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=BreakerLimits(max_failing_percent=20)), 50)
+    fleet = Fleet(
+        Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, common_mode=ALONE, breaker=BreakerLimits(max_failing_percent=20)),
+        50,
+    )
     assert len(fleet.tell_all(fleet.names[:9], "gpu_off_bus")) == 9
     assert not fleet.state.breaker.is_open
     assert fleet.tell_all(fleet.names[9:20], "gpu_off_bus") == []
@@ -97,7 +100,9 @@ def test_the_breaker_opens_at_the_limit_and_not_below() -> None:
 
 
 def test_what_fails_over_a_longer_time_than_the_window_does_not_open_it() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=BreakerLimits(window_s=600)), 50)
+    fleet = Fleet(
+        Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, common_mode=ALONE, breaker=BreakerLimits(window_s=600)), 50
+    )
     for name in fleet.names:
         fleet.tell(name, "gpu_off_bus", after_s=70)
     assert not fleet.state.breaker.is_open
@@ -105,13 +110,13 @@ def test_what_fails_over_a_longer_time_than_the_window_does_not_open_it() -> Non
 
 def test_an_absolute_bound_holds_where_the_percentage_would_allow_more() -> None:
     limits = BreakerLimits(max_failing_nodes=6, max_failing_percent=100)
-    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=limits), 50)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, common_mode=ALONE, breaker=limits), 50)
     fleet.tell_all(fleet.names[:6], "gpu_off_bus")
     assert fleet.state.breaker.is_open
 
 
 def test_one_outage_of_the_scheduler_counts_once_and_ends_by_itself() -> None:
-    fleet = Fleet(Policy(breaker=BreakerLimits(max_scheduler_outages=2)), 10)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, breaker=BreakerLimits(max_scheduler_outages=2)), 10)
     for _ in range(8640):  # a day
         fleet.take(SchedulerFailed("no answer"), after_s=10)
     assert fleet.state.breaker.outage_since is not None
@@ -123,7 +128,7 @@ def test_one_outage_of_the_scheduler_counts_once_and_ends_by_itself() -> None:
 
 def test_nodes_that_the_scheduler_does_not_list_never_open_it() -> None:
     limits = BreakerLimits(max_failing_nodes=3, least_nodes=3)
-    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=ALONE, breaker=limits), 10)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, common_mode=ALONE, breaker=limits), 10)
     strangers = [f"stage{i}" for i in range(9)]
     for name in strangers:
         fleet.tell(name, "", EventKind.STARTED)
@@ -136,7 +141,7 @@ def test_nodes_that_the_scheduler_does_not_list_never_open_it() -> None:
 
 
 def test_outages_of_the_scheduler_open_it_and_it_stays_open_until_closed_with_a_reason() -> None:
-    fleet = Fleet(Policy(breaker=BreakerLimits(max_scheduler_outages=3)), 10)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, breaker=BreakerLimits(max_scheduler_outages=3)), 10)
     for _ in range(3):
         fleet.take(SchedulerFailed("no answer"), after_s=10)
         fleet.take(SchedulerSeen(fleet.now, fleet.views))
@@ -153,7 +158,7 @@ def test_outages_of_the_scheduler_open_it_and_it_stays_open_until_closed_with_a_
 
 
 def test_nodes_that_sleep_or_are_in_maintenance_may_be_silent() -> None:
-    fleet = Fleet(Policy(), 10)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE), 10)
     asleep = {n: NodeView(n, "idle", frozenset({"powered_down"})) for n in fleet.names[:4]}
     marked = {n: NodeView(n, "idle", frozenset({"maint"})) for n in fleet.names[4:8]}
     fleet.take(SchedulerSeen(fleet.now, {**fleet.views, **asleep, **marked}), after_s=1)
@@ -163,7 +168,7 @@ def test_nodes_that_sleep_or_are_in_maintenance_may_be_silent() -> None:
 
 
 def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None:
-    fleet = Fleet(Policy(), 200)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE), 200)
     half = fleet.names[:100]
     fleet.take(ContactChanged(lost=tuple(half)))
     down = {n: NodeView(n, "down", reason="Not responding", reason_by="slurm") for n in half}
@@ -176,7 +181,7 @@ def test_half_the_fleet_gone_drains_nothing_even_if_slurm_loses_it_too() -> None
 
 
 def test_one_fault_on_enough_nodes_is_one_incident_and_a_fault_that_only_warns_is_none() -> None:
-    rules = Policy(drain_limits=ROOMY, common_mode=CommonMode(shared_hold_s=0))
+    rules = Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, common_mode=CommonMode(shared_hold_s=0))
     fleet = Fleet(rules, 1000)
     assert len(fleet.tell_all(fleet.names[:9], "mount_missing")) == 9
     assert fleet.tell_all(fleet.names[9:40], "mount_missing") == []
@@ -187,7 +192,12 @@ def test_one_fault_on_enough_nodes_is_one_incident_and_a_fault_that_only_warns_i
 
 
 def test_a_fault_in_shadow_opens_no_incident_and_hides_none_of_its_check_s_faults() -> None:
-    rules = Policy(drain_limits=ROOMY, shadow=Shadow(faults=("mount_stale",)), common_mode=CommonMode(shared_hold_s=0))
+    rules = Policy(
+        mode=Mode.ENFORCE,
+        drain_limits=ROOMY,
+        shadow=Shadow(faults=("mount_stale",)),
+        common_mode=CommonMode(shared_hold_s=0),
+    )
     fleet = Fleet(rules, 1000)
     assert fleet.tell_all(fleet.names[:40], "mount_stale") == []
     assert fleet.state.fleet_incidents == ()
@@ -195,7 +205,7 @@ def test_a_fault_in_shadow_opens_no_incident_and_hides_none_of_its_check_s_fault
 
 
 def test_hardware_that_shares_nothing_needs_far_more_nodes_than_a_fault_whose_cause_is_often_shared() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY, breaker=BreakerLimits(max_failing_nodes=1000)), 1000)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, breaker=BreakerLimits(max_failing_nodes=1000)), 1000)
     assert len(fleet.tell_all(fleet.names[:49], "gpu_off_bus")) == 49
     assert fleet.state.fleet_incidents == ()
     assert fleet.tell_all(fleet.names[49:60], "gpu_off_bus") == []
@@ -203,7 +213,7 @@ def test_hardware_that_shares_nothing_needs_far_more_nodes_than_a_fault_whose_ca
 
 
 def test_a_weekends_backlog_of_unrelated_faults_is_no_incident_and_one_of_a_shared_fault_is() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 2000)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY), 2000)
     begun = fleet.now - timedelta(days=2)
     for i, name in enumerate(fleet.names[:12]):
         fleet.tell(name, "mount_hung", at=begun + timedelta(hours=4 * i))
@@ -215,14 +225,14 @@ def test_a_weekends_backlog_of_unrelated_faults_is_no_incident_and_one_of_a_shar
 
 @pytest.mark.parametrize("skew_s", [-240, 240, 7200])
 def test_a_node_whose_clock_is_wrong_is_part_of_what_happens_now(skew_s: int) -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 100)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY), 100)
     for name in fleet.names[:5]:
         fleet.tell(name, "mount_hung", at=fleet.now + timedelta(seconds=skew_s))
     assert [i.fault for i in fleet.state.fleet_incidents] == ["mount_hung"]
 
 
 def test_nodes_that_were_out_before_the_fault_began_make_no_incident_and_keep_none_open() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 100)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY), 100)
     for name in fleet.names[:9]:
         fleet.drained(name, "gpu_off_bus")
     fleet.now += timedelta(seconds=60)
@@ -239,7 +249,7 @@ def test_nodes_that_were_out_before_the_fault_began_make_no_incident_and_keep_no
 
 
 def test_an_incident_of_hardware_ends_when_no_further_node_joins_and_covers_nothing_later() -> None:
-    fleet = Fleet(Policy(drain_limits=DrainLimits(max_drains_per_hour=1)), 100)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=DrainLimits(max_drains_per_hour=1)), 100)
     fleet.tell_all(fleet.names[:12], "gpu_off_bus")
     assert len(fleet.state.fleet_incidents) == 1
     fleet.take(Tick(), after_s=599)
@@ -256,7 +266,7 @@ def test_an_incident_of_hardware_ends_when_no_further_node_joins_and_covers_noth
 
 
 def test_each_node_that_joins_is_reported_once_and_the_incident_again_each_hour() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 100)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY), 100)
     steps = [fleet.tell(n, "mount_hung") for n in fleet.names[:6]]
     steps += [fleet.take(Tick(), after_s=60) for _ in range(60)]
     notices = [n for s in steps for n in s.notices]
@@ -267,7 +277,7 @@ def test_each_node_that_joins_is_reported_once_and_the_incident_again_each_hour(
 
 
 def test_an_operator_closes_an_incident_with_a_reason_and_it_does_not_open_again_for_the_same_onsets() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY, common_mode=CommonMode(shared_hold_s=0)), 100)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, common_mode=CommonMode(shared_hold_s=0)), 100)
     fleet.tell_all(fleet.names[:6], "mount_hung")
     (incident,) = fleet.state.fleet_incidents
 
@@ -287,7 +297,7 @@ def test_an_operator_closes_an_incident_with_a_reason_and_it_does_not_open_again
 
 
 def test_a_fabric_fault_of_one_rack_is_one_incident_and_the_next_racks_fault_is_its_own() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 72)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY), 72)
     racks = {n: (f"rack r{i // 18}",) for i, n in enumerate(fleet.names)}
     fleet.take(SchedulerSeen(fleet.now, fleet.views, (), racks), after_s=1)
     assert fleet.tell_all(fleet.names[:6], "gpu_fabric_incomplete") == []
@@ -304,7 +314,7 @@ def test_a_fabric_fault_of_one_rack_is_one_incident_and_the_next_racks_fault_is_
 def test_an_incident_always_ends_although_nothing_is_ever_repaired(
     told: list[tuple[int, str, int]], racks: bool
 ) -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY, breaker=BreakerLimits(least_nodes=1000)), 30)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY, breaker=BreakerLimits(least_nodes=1000)), 30)
     if racks:
         shared = {n: (f"rack r{i // 6}",) for i, n in enumerate(fleet.names)}
         fleet.take(SchedulerSeen(fleet.now, fleet.views, (), shared), after_s=1)
@@ -318,7 +328,7 @@ def test_an_incident_always_ends_although_nothing_is_ever_repaired(
 
 
 def test_warnings_on_many_nodes_are_no_incident() -> None:
-    fleet = Fleet(Policy(), 100)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE), 100)
     for name in fleet.names:
         fleet.events += 1
         what = ("c", "p", "gpu_xid_warning", Severity.WARNING)
@@ -327,13 +337,13 @@ def test_warnings_on_many_nodes_are_no_incident() -> None:
 
 
 def test_a_fault_that_hits_one_node_a_day_is_never_common() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 50)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY), 50)
     steps = [fleet.tell(n, "gpu_off_bus", after_s=86400) for n in fleet.names]
     assert [[a.node for a in s.actions if a.kind is ActionKind.DRAIN] for s in steps] == [[n] for n in fleet.names]
 
 
 def test_a_narrow_incident_grows_to_the_fleets_under_its_own_id() -> None:
-    fleet = Fleet(Policy(drain_limits=ROOMY), 40)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, drain_limits=ROOMY), 40)
     shared = dict.fromkeys(fleet.names[:8], ("switch leaf1",))
     fleet.take(SchedulerSeen(fleet.now, fleet.views, (), shared), after_s=1)
     fleet.tell_all(fleet.names[:3], "ib_link_down")
@@ -345,7 +355,7 @@ def test_a_narrow_incident_grows_to_the_fleets_under_its_own_id() -> None:
 
 
 def test_rack_after_rack_is_one_incident_of_the_fleet_and_a_rack_behind_an_ill_switch_is_the_switches() -> None:
-    fleet = Fleet(Policy(), 400)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE), 400)
     racks = {n: (f"rack r{i // 8}", f"switch s{i // 32}") for i, n in enumerate(fleet.names)}
     fleet.take(SchedulerSeen(fleet.now, fleet.views, (), racks), after_s=1)
     assert fleet.tell_all(fleet.names[:8], "mount_hung") == []
@@ -358,7 +368,7 @@ def test_rack_after_rack_is_one_incident_of_the_fleet_and_a_rack_behind_an_ill_s
 
 
 def test_what_guards_the_fleet_survives_a_restart() -> None:
-    fleet = Fleet(Policy(breaker=BreakerLimits(least_nodes=2, max_failing_percent=1)), 40)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE, breaker=BreakerLimits(least_nodes=2, max_failing_percent=1)), 40)
     engine = create_engine("sqlite://")
     schema.metadata.create_all(engine)
     reserved = (ReservationView("r", ("n1", "n2")),)
@@ -382,7 +392,7 @@ def test_the_lemon_share_never_forbids_the_first() -> None:
 
 
 def test_a_node_that_slurm_lost_is_found_again_and_an_operators_down_is_no_loss() -> None:
-    fleet = Fleet(Policy(), 3)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE), 3)
     by_hand = NodeView("n0", "down", reason="replacing the board", reason_by="otto")
     assert liveness.lost(fleet.state, {**fleet.views, "n0": by_hand}) == ()
     lost = {**fleet.views, "n0": NodeView("n0", "down", reason="Not responding", reason_by="slurm")}
@@ -398,7 +408,7 @@ def test_a_node_that_slurm_lost_is_found_again_and_an_operators_down_is_no_loss(
 
 
 def test_a_new_boot_ends_what_the_agent_found_and_not_what_the_controller_saw() -> None:
-    fleet = Fleet(Policy(), 3)
+    fleet = Fleet(Policy(mode=Mode.ENFORCE), 3)
     fleet.tell("n0", "gpu_xid_warning")
     what = (liveness.CHECK, liveness.PART, "node_lost", Severity.CRITICAL)
     fleet.take(NodeEvent(90, "n0", liveness.CONTROLLER_BOOT, 1, fleet.now, EventKind.RAISED, *what))

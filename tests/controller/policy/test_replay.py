@@ -29,7 +29,9 @@ from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
-RULES = Policy(drain_limits=DrainLimits(max_drains_per_hour=2, max_percent=20, partition_max_percent=20))
+RULES = Policy(
+    mode=Mode.ENFORCE, drain_limits=DrainLimits(max_drains_per_hour=2, max_percent=20, partition_max_percent=20)
+)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +215,7 @@ async def test_the_running_reconciler_leaves_a_history_that_replays_to_its_own_a
     await tell(store, reconciler, "n1", "b1", 1)
     await until(lambda: "undone" not in open_drains(reconciler, 1))
     await tell(store, reconciler, "n1", "b2", 1, "AGENT_STARTED")
-    reconciler.set_policy(Policy(drain_limits=DrainLimits(50, 100, 100, 100, 100)))
+    reconciler.set_policy(Policy(mode=Mode.ENFORCE, drain_limits=DrainLimits(50, 100, 100, 100, 100)))
     await tell(store, reconciler, "n2", "b1", 1)
     await until(lambda: "undone" not in open_drains(reconciler, 2))
     task.cancel()

@@ -64,7 +64,7 @@ def test_the_shipped_policy_is_what_the_code_has_by_default() -> None:
     ],
 )
 def test_by_default_the_severity_decides(severity: Severity, response: Response) -> None:
-    assert Policy().rule_for("gpu_off_bus", severity, ("main",), "h100").action is response
+    assert Policy(mode=Mode.ENFORCE).rule_for("gpu_off_bus", severity, ("main",), "h100").action is response
 
 
 def test_the_rule_that_says_most_decides_and_of_equals_the_later() -> None:
@@ -74,7 +74,7 @@ def test_the_rule_that_says_most_decides_and_of_equals_the_later() -> None:
         Rule(Response.RECORD, fault="gpu_off_bus", severity=Severity.MAJOR),
         Rule(Response.DRAIN_AND_REQUEUE, fault="gpu_off_bus"),
     )
-    chosen = Policy(rule=rules).rule_for
+    chosen = Policy(mode=Mode.ENFORCE, rule=rules).rule_for
     assert chosen("gpu_off_bus", Severity.CRITICAL, ("main",), "").action is Response.DRAIN_AND_REQUEUE
     assert chosen("gpu_off_bus", Severity.CRITICAL, ("main", "debug"), "").action is Response.DRAIN_AFTER_JOB
     assert chosen("gpu_off_bus", Severity.MAJOR, ("main",), "").action is Response.RECORD
@@ -114,22 +114,27 @@ def test_a_finding_acts_from_the_confidence_that_the_policy_or_its_rule_asks_for
     strict = Rule(Response.DRAIN_AND_REQUEUE, fault="gpu_off_bus", min_confidence=Confidence.WITNESSED)
     any_line = replace(strict, min_confidence=Confidence.LINE)
 
-    assert [drains(Policy(), confidence=c) for c in Confidence] == [False, True, True, True]
-    assert [drains(Policy(rule=(strict,)), confidence=c) for c in Confidence] == [False, False, False, True]
-    assert [drains(Policy(rule=(any_line,)), confidence=c) for c in Confidence] == [True] * 4
+    assert [drains(Policy(mode=Mode.ENFORCE), confidence=c) for c in Confidence] == [False, True, True, True]
+    assert [drains(Policy(mode=Mode.ENFORCE, rule=(strict,)), confidence=c) for c in Confidence] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert [drains(Policy(mode=Mode.ENFORCE, rule=(any_line,)), confidence=c) for c in Confidence] == [True] * 4
 
 
 def test_what_has_too_little_confidence_is_recorded_as_what_would_be_done() -> None:
-    step = checked.step(FleetState(), told(1, confidence=Confidence.LINE), NOW, Policy())
+    step = checked.step(FleetState(), told(1, confidence=Confidence.LINE), NOW, Policy(mode=Mode.ENFORCE))
 
     assert [(a.kind, a.text) for a in step.actions] == [(ActionKind.SHADOW, "drain_and_requeue")]
 
 
 def test_a_second_witness_that_comes_later_lets_the_finding_act() -> None:
-    doubtful = checked.step(FleetState(), told(1, confidence=Confidence.LINE), NOW, Policy())
+    doubtful = checked.step(FleetState(), told(1, confidence=Confidence.LINE), NOW, Policy(mode=Mode.ENFORCE))
     sure = told(2, kind=EventKind.CHANGED, confidence=Confidence.WITNESSED)
 
-    step = checked.step(doubtful.state, sure, NOW, Policy())
+    step = checked.step(doubtful.state, sure, NOW, Policy(mode=Mode.ENFORCE))
 
     assert [a.kind for a in step.actions] == [ActionKind.DRAIN]
     drain = step.state.nodes["n1"].drain
@@ -144,25 +149,26 @@ def test_a_policy_file_needs_only_what_differs(tmp_path: Path) -> None:
     assert loaded.severity == {**Policy().severity, "major": Response.RECORD}
     assert loaded.drain_limits == DrainLimits(max_nodes=3)
     assert replace(loaded, severity=Policy().severity, drain_limits=DrainLimits()) == Policy()
+    assert loaded.mode is Mode.OBSERVE
 
 
 def test_an_older_event_that_arrives_after_a_newer_one_changes_nothing() -> None:
-    state = checked.step(FleetState(), told(1, kind=EventKind.CLEARED, seq=9), NOW, Policy()).state
-    late = checked.step(state, told(2, kind=EventKind.RAISED, seq=5), NOW, Policy())
+    state = checked.step(FleetState(), told(1, kind=EventKind.CLEARED, seq=9), NOW, Policy(mode=Mode.ENFORCE)).state
+    late = checked.step(state, told(2, kind=EventKind.RAISED, seq=5), NOW, Policy(mode=Mode.ENFORCE))
     assert late.actions == ()
     assert late.state.nodes["n1"].open_findings == ()
     assert late.state.cursor == 2
-    again = checked.step(late.state, told(3, kind=EventKind.RAISED, seq=10), NOW, Policy())
+    again = checked.step(late.state, told(3, kind=EventKind.RAISED, seq=10), NOW, Policy(mode=Mode.ENFORCE))
     assert [a.kind for a in again.actions] == [ActionKind.DRAIN]
 
 
 def test_an_event_of_an_earlier_boot_is_history_only() -> None:
-    late = checked.step(FleetState(), told(1, present=False), NOW, Policy())
+    late = checked.step(FleetState(), told(1, present=False), NOW, Policy(mode=Mode.ENFORCE))
     assert late.actions == ()
 
 
 def test_a_fleet_that_adopts_through_burn_in_sends_a_failing_node_to_repair() -> None:
-    rules = Policy(adopt_as="burn_in")
+    rules = Policy(mode=Mode.ENFORCE, adopt_as="burn_in")
     asked = checked.step(FleetState(), told(1), NOW, rules)
     (drain,) = asked.actions
     done = checked.step(asked.state, ActionDone(drain, ActionOutcome.DONE), NOW, rules)
@@ -171,12 +177,14 @@ def test_a_fleet_that_adopts_through_burn_in_sends_a_failing_node_to_repair() ->
 
 
 def test_a_view_older_than_our_drain_is_no_sign_that_someone_resumed_the_node() -> None:
-    asked = checked.step(FleetState(), told(1), NOW, Policy())
-    drained = checked.step(asked.state, ActionDone(asked.actions[0], ActionOutcome.DONE), NOW, Policy()).state
+    asked = checked.step(FleetState(), told(1), NOW, Policy(mode=Mode.ENFORCE))
+    drained = checked.step(
+        asked.state, ActionDone(asked.actions[0], ActionOutcome.DONE), NOW, Policy(mode=Mode.ENFORCE)
+    ).state
     stale = SchedulerSeen(NOW - timedelta(seconds=1), {"n1": NodeView("n1", "idle", partitions=("main",))})
-    assert checked.step(drained, stale, NOW + timedelta(seconds=1), Policy()).transitions == ()
+    assert checked.step(drained, stale, NOW + timedelta(seconds=1), Policy(mode=Mode.ENFORCE)).transitions == ()
     fresh = replace(stale, read_at=NOW + timedelta(seconds=1))
-    assert checked.step(drained, fresh, NOW + timedelta(seconds=2), Policy()).transitions != ()
+    assert checked.step(drained, fresh, NOW + timedelta(seconds=2), Policy(mode=Mode.ENFORCE)).transitions != ()
 
 
 def test_what_was_decided_before_the_mode_became_observe_is_not_done() -> None:
@@ -338,7 +346,7 @@ def drained_after_job(policy: Policy) -> Step:
 
 
 def test_a_job_on_a_node_that_leaves_is_told_and_requeued_when_its_time_is_over() -> None:
-    policy = Policy(requeue=Requeues(leave_within_s=600))
+    policy = Policy(mode=Mode.ENFORCE, requeue=Requeues(leave_within_s=600))
     done = drained_after_job(policy)
     assert [(a.kind, a.job, a.text) for a in done.actions] == [
         (ActionKind.WARN, "11", "the job may run for 600 s more")
@@ -353,8 +361,10 @@ def test_a_job_on_a_node_that_leaves_is_told_and_requeued_when_its_time_is_over(
     assert [(a.kind, a.job) for a in seen.actions] == [(ActionKind.REQUEUE, "11")]
 
 
-@pytest.mark.parametrize("policy", [Policy(), Policy(requeue=Requeues(leave_within_s=600), mode=Mode.OBSERVE)])
+@pytest.mark.parametrize(
+    "policy", [Policy(mode=Mode.ENFORCE), Policy(requeue=Requeues(leave_within_s=600), mode=Mode.OBSERVE)]
+)
 def test_without_a_limit_and_under_observe_a_job_runs_to_its_end(policy: Policy) -> None:
-    done = drained_after_job(Policy())
+    done = drained_after_job(Policy(mode=Mode.ENFORCE))
     week = NOW + timedelta(days=7)
     assert [a.kind for a in checked.step(done.state, Tick(), week, policy).actions if a.kind is ActionKind.DRAIN] == []

@@ -24,13 +24,13 @@ from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc import operator
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer
-from nodetriage.controller.settings.rules import DrainLimits, Policy
+from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.store import Store
 from nodetriage.v1 import health_pb2 as pb
 
 OLGA = pb.Actor(name="olga", uid=1000)
-ROOMY = Policy(drain_limits=DrainLimits(100, 100, 100, 100, 100))
+ROOMY = Policy(mode=Mode.ENFORCE, drain_limits=DrainLimits(100, 100, 100, 100, 100))
 
 
 class Fleet:

@@ -25,7 +25,7 @@ from nodetriage.controller.policy.state import (
     OperatorCommand,
 )
 from nodetriage.controller.scheduler import JobView
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.store import action_queue, mappers, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.controller.store.incidents import GAP, Symptom, device_names, group, on_path_s, primary
@@ -144,7 +144,7 @@ class ReplayInput:
         self.take(told, known)
 
     def take(self, event: Event, at: datetime) -> None:
-        before, step = self.state, checked.step(self.state, event, at, Policy())
+        before, step = self.state, checked.step(self.state, event, at, Policy(mode=Mode.ENFORCE))
         with self.engine.begin() as connection:
             if isinstance(event, ActionDone):
                 action_queue.finish(connection, event, at)

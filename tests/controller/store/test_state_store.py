@@ -23,7 +23,7 @@ from nodetriage.controller.policy.state import (
     Tick,
 )
 from nodetriage.controller.scheduler import JobView, NodeView
-from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.controller.store import action_queue, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.v1 import health_pb2 as pb
@@ -44,7 +44,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def take(engine: Engine, state: FleetState, event: Event, at: datetime = NOW) -> FleetState:
-    step = checked.step(state, event, at, Policy())
+    step = checked.step(state, event, at, Policy(mode=Mode.ENFORCE))
     with engine.begin() as connection:
         if isinstance(event, ActionDone):
             action_queue.finish(connection, event, at)
@@ -106,7 +106,7 @@ def test_transitions_incidents_and_jobs_are_kept_as_history(engine: Engine) -> N
 
 
 def test_a_step_that_is_not_committed_left_nothing(engine: Engine) -> None:
-    step = checked.step(FleetState(), CRITICAL, NOW, Policy())
+    step = checked.step(FleetState(), CRITICAL, NOW, Policy(mode=Mode.ENFORCE))
     with engine.connect() as connection:
         state_store.save(connection, FleetState(), step, NOW)
         connection.rollback()
@@ -139,7 +139,7 @@ def test_an_action_that_failed_waits_and_keeps_what_was_said(engine: Engine) -> 
 
 
 def test_deciding_the_same_deed_again_does_not_do_it_again(engine: Engine) -> None:
-    step = checked.step(FleetState(), CRITICAL, NOW, Policy())
+    step = checked.step(FleetState(), CRITICAL, NOW, Policy(mode=Mode.ENFORCE))
     take(engine, FleetState(), CRITICAL)
     done = due(engine)[0].action
     with engine.begin() as connection:

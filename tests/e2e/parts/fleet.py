@@ -98,7 +98,7 @@ class Agent:
 
 
 class Fleet:
-    """A controller on a Unix socket and agents, under one folder."""
+    """A controller on a Unix socket and agents, under one folder. It enforces its policy unless that names a mode."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], *, policy: str = "", settings: str = "") -> None:
         self.folder = folder
@@ -106,7 +106,8 @@ class Fleet:
         self.address = f"unix:{folder}/c.sock"
         self.agents: dict[str, Agent] = {}
         self._controller: Program | None = None
-        (folder / "policy.toml").write_text(policy)
+        mode = "" if "mode = " in policy else 'mode = "enforce"\n'
+        (folder / "policy.toml").write_text(f"{mode}{policy}")
         own = f'listen = "{self.address}"\nstate_dir = "{folder}/controller"\nheartbeat_every_s = 0\n'
         (folder / "controller.toml").write_text(f"[controller]\n{own}{settings}")
 

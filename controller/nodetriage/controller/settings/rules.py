@@ -108,7 +108,7 @@ def _not_trusted(fault: Fault | None) -> str:
 class Policy:
     """policy.toml, whole. docs/policy.md explains each key."""
 
-    mode: Mode = Mode.ENFORCE
+    mode: Mode = Mode.OBSERVE
     adopt_as: Literal["healthy", "burn_in"] = "healthy"
     resumed_by_hand: Literal["drain_again", "accept"] = "drain_again"
     min_confidence: Confidence = Confidence.DEVICE  # a finding with less leads to no action
