@@ -119,7 +119,7 @@ class Poller:
             raised = found.kind == "raised"
             event = health_pb2.Event(
                 boot_id=liveness.CONTROLLER_BOOT,
-                seq=now_us,  # grows, and is not given twice
+                seq=liveness.next_seq(self._mind.state.nodes[found.node], now_us),
                 at_unix_us=now_us,
                 kind=health_pb2.EVENT_KIND_RAISED if raised else health_pb2.EVENT_KIND_CLEARED,
                 check=liveness.CHECK,

@@ -43,6 +43,7 @@ log = structlog.get_logger("reconciler")
 
 EVENTS_AT_ONCE = 500
 SCHEDULER_ASKED_WITHIN_S = 10.0  # about silent nodes; then they are silent without its word
+STEP = timedelta(seconds=5)  # of the wall clock: more than it is slewed by between two ticks
 SNAPSHOT_EVERY = timedelta(days=1)
 NOTHING_SHARED: Places = {}
 
@@ -87,6 +88,7 @@ class Reconciler:
         self._inbox: list[_Message] = []
         self._weigh_all = True
         self._wake = asyncio.Event()
+        self._lead: datetime | None = None  # of the wall clock over the monotonic one, at the last tick
         self._settled = asyncio.Event()  # cleared while a step is on its way to the disk
         self._settled.set()
         self._recorder = inputs.Recorder()
@@ -182,7 +184,7 @@ class Reconciler:
                 while self._inbox or await self._take_events():
                     await self._take_inbox()
                 if asyncio.get_running_loop().time() >= next_tick:
-                    thorough, self._weigh_all = self._weigh_all, False
+                    thorough, self._weigh_all = self._weigh_all or self._clock_stepped(), False
                     await self._apply([Tick(thorough)])
                     next_tick = asyncio.get_running_loop().time() + self._tick_s
             except StoreError as error:
@@ -192,6 +194,12 @@ class Reconciler:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.01, next_tick - asyncio.get_running_loop().time())):
                     await self._wake.wait()
+
+    def _clock_stepped(self) -> bool:
+        """Since the last call, against the monotonic clock: then every hold time is looked at again."""
+        lead = self._clock() - timedelta(seconds=asyncio.get_running_loop().time())
+        before, self._lead = self._lead, lead
+        return before is not None and abs(lead - before) > STEP
 
     async def _keep_policy(self) -> None:
         """A replay needs the policy that was in force, and now and then the whole memory to begin from."""

@@ -7,6 +7,7 @@ from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
 from nodetriage.controller.policy.drains import return_gate
 from nodetriage.controller.policy.drains.budget import is_witnessed
+from nodetriage.controller.policy.drains.elapsed import has_lasted
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import (
     Action,
@@ -85,9 +86,10 @@ def _due(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -> 
     settle_s = common_mode.settle_s(fleet, facts, now, policy.common_mode) if facts.open_findings else 0.0
     for finding in facts.open_findings:
         rule = policy.rule_for(finding.fault, finding.severity, facts.partitions, facts.profile)
-        lasted = now - finding.known_at >= timedelta(
-            seconds=max(rule.hold_s, settle_s, policy.common_mode.settle_s(finding.fault))
-        )
+        hold_s = max(rule.hold_s, settle_s, policy.common_mode.settle_s(finding.fault))
+        # What has led to a drain has lasted, whatever the clock shows since.
+        is_cause = facts.drain is not None and finding.fault in facts.drain.causes
+        lasted = is_cause or has_lasted(finding.known_at, now, hold_s)
         if finding.times >= rule.confirm and lasted and not finding.accepted:
             found.append((rule, finding))
     return found

@@ -9,7 +9,7 @@ from typing import Literal
 
 from nodetriage.controller.policy import breaker
 from nodetriage.controller.policy.reason import is_schedulers_own, parse_reason
-from nodetriage.controller.policy.state import ContactChanged, FleetState
+from nodetriage.controller.policy.state import ContactChanged, FleetState, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.scheduler import NodeView
 from nodetriage.controller.settings.limits import BreakerLimits
@@ -39,6 +39,11 @@ def changed(work: UnitOfWork, event: ContactChanged, limits: BreakerLimits) -> N
             work.put(replace(node, silent_since=None))
     if event.lost:
         breaker.count_silent(work, limits)
+
+
+def next_seq(node: NodeFacts, now_us: int) -> int:
+    """The number of the controller's next event about a node: it grows even where the clock steps back."""
+    return max([now_us, *(f.seq + 1 for f in node.findings if f.boot_id == CONTROLLER_BOOT)])
 
 
 def lost(state: FleetState, views: Mapping[str, NodeView]) -> tuple[Seen, ...]:

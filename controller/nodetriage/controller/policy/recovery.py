@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from nodetriage.controller.policy import common_mode, drain_limits, maintenance
 from nodetriage.controller.policy.drains import adoption, repair, return_gate
+from nodetriage.controller.policy.drains.elapsed import is_later
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, parse_reason
@@ -51,7 +52,7 @@ def consider(work: UnitOfWork, node: NodeFacts, policy: Policy) -> None:
         return
     if _still_there(node, policy) or policy.mode is not Mode.ENFORCE:
         return
-    if drain.clear_since is None:
+    if drain.clear_since is None or drain.clear_since > work.now:  # never, or before the clock stepped back
         drain = replace(drain, clear_since=work.now)
         node = work.put(replace(node, drain=drain))
     assert drain.clear_since is not None
@@ -134,7 +135,7 @@ def compare(work: UnitOfWork, seen: SchedulerSeen, policy: Policy) -> list[str]:
         # A view that may be older than our own drain says nothing about it.
         if drain is None or drain.status is not DrainStatus.DONE or drain.done_at is None:
             continue
-        if drain.done_at < seen.read_at:
+        if is_later(seen.read_at, drain.done_at):
             _compare_drain(work, node, drain, view, policy)
             again.append(view.name)
     if seen.nodes:

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, or_, select, update
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.state import Action, ActionDone, ActionKind, ActionOutcome
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.state_store import keep_jobs, to_us
+
+LONGEST_WAIT_US = 600_000_000  # no try is put off for longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,9 @@ class Intent:
 def due(connection: Connection, now: datetime, limit: int = 100) -> list[Intent]:
     """The actions that are due: drains first, then by severity, then in the order of their decisions."""
     a = schema.actions.c
-    query = select(schema.actions).where(a.status.in_(("pending", "started")), a.next_try_us <= to_us(now))
+    # A try that is further ahead than any wait was set before the clock stepped back.
+    is_time = or_(a.next_try_us <= to_us(now), a.next_try_us > to_us(now) + LONGEST_WAIT_US)
+    query = select(schema.actions).where(a.status.in_(("pending", "started")), is_time)
     rows = sorted(
         connection.execute(query), key=lambda r: (r.kind != ActionKind.DRAIN, -r.severity, r.decided_us, r.id)
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from nodetriage.checks.model import Severity
+from nodetriage.controller.policy.drains.elapsed import is_later
 from nodetriage.controller.policy.reason import Ours, parse_reason
 from nodetriage.controller.policy.state import DrainFact, DrainStatus, NodeFacts, NodeState
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
@@ -16,7 +17,7 @@ from nodetriage.controller.scheduler import NodeView
 def adopt(work: UnitOfWork, node: NodeFacts, view: NodeView, read_at: datetime) -> bool:
     """Takes over the drain of a node that has none by our account. A view older than its state proves nothing."""
     ours = parse_reason(view.reason) if view.draining else None
-    if ours is None or read_at <= node.since or not is_unknown(work, ours):
+    if ours is None or not is_later(read_at, node.since) or not is_unknown(work, ours):
         return False
     if node.state not in (NodeState.HEALTHY, NodeState.BURN_IN):
         return False

@@ -30,7 +30,7 @@ class Budget:
 
     def __init__(self, work: UnitOfWork, limits: DrainLimits) -> None:
         self._limits, self._fleet = limits, work.fleet
-        last = {a.node: a for a in work.fleet.admitted if work.now - a.at < HOUR}
+        last = {a.node: a for a in work.fleet.admitted if abs(work.now - a.at) < HOUR}
         self.admitted = tuple(a for a in last.values() if (n := work.node(a.node)) is not None and repair.counts(n))
         self._hour = Counter((a.witnessed, area) for a in self.admitted for area in ("", *a.partitions))
         nodes = work.nodes()
