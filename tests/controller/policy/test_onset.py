@@ -1,12 +1,15 @@
 """When a finding began, by the controller's clock: what a node's own clock says counts least."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from checked import step
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller.policy.state import EventKind, FleetState, NodeEvent
+from nodetriage.controller.policy.state import EventKind, FleetState, NodeEvent, SchedulerSeen, Tick
+from nodetriage.controller.scheduler import NodeView
+from nodetriage.controller.settings.limits import DrainLimits
 from nodetriage.controller.settings.rules import Mode, Policy
 
 BOOTED = datetime(2026, 11, 1, tzinfo=UTC)
@@ -48,3 +51,61 @@ def test_a_node_that_claims_to_be_up_for_longer_than_it_is_tells_nothing_of_the_
     early, later = began((20 * HOUR, timedelta(0), timedelta(0)), (50 * HOUR, -20 * HOUR, timedelta(0)))
 
     assert (early, later) == (BOOTED + 20 * HOUR, BOOTED + 30 * HOUR)
+
+
+def fleet_of(size: int) -> FleetState:
+    state = FleetState()
+    for k in range(size):
+        started = NodeEvent(k + 1, f"n{k}", "b", 1, BOOTED, EventKind.STARTED, version="1")
+        state = step(state, started, BOOTED, RULES).state
+    views = {f"n{k}": NodeView(f"n{k}", "idle") for k in range(size)}
+    return step(state, SchedulerSeen(BOOTED, views), BOOTED, RULES).state
+
+
+def told(
+    state: FleetState, names: Iterable[str], now: datetime, kind: EventKind, up: timedelta, **about: str
+) -> FleetState:
+    """Each node reports a lost GPU: the time since its boot is `up`, whatever the controller's clock says."""
+    for name in names:
+        number = state.cursor + 1000
+        what = ("gpu_count", "gpus", "gpu_missing", Severity.CRITICAL)
+        times = {"received_at": now, "at_boot_s": up.total_seconds()}
+        event = NodeEvent(number, name, "b", number, now, kind, *what, **times, **about)  # type: ignore[arg-type]
+        state = step(state, event, now, RULES).state
+    return state
+
+
+RULES = Policy(mode=Mode.ENFORCE, drain_limits=DrainLimits(1000, 1000, 100, 1000, 100))
+NAMES = [f"n{k}" for k in range(12)]
+
+
+def drained(state: FleetState) -> set[str]:
+    return {n.node for n in state.nodes.values() if n.drain is not None}
+
+
+def test_a_version_that_is_rolled_back_does_not_drain_the_nodes_that_its_incident_covers() -> None:
+    now = BOOTED + HOUR
+    state = told(fleet_of(40), NAMES, now, EventKind.RAISED, HOUR, version="2")
+    assert [i.place for i in state.fleet_incidents] == ["agent 2"]
+    for name in NAMES:
+        back = NodeEvent(state.cursor + 1, name, "b", state.cursor + 1, now, EventKind.STARTED, version="1")
+        state = step(state, back, now + HOUR / 60, RULES).state
+    state = step(state, Tick(thorough=True), now + HOUR / 4, RULES).state
+
+    assert drained(state) == set()
+
+
+def test_after_a_step_of_the_controller_s_clock_a_second_incident_of_a_fault_is_still_one() -> None:
+    up, step_s = 2 * HOUR, HOUR
+    state = told(fleet_of(40), NAMES, BOOTED + up, EventKind.RAISED, up, version="2")
+    state = told(state, NAMES, BOOTED + up + HOUR / 12, EventKind.CLEARED, up + HOUR / 12, version="2")
+    for k in range(1, 6):  # the clock is an hour ahead from here on; the incident ends
+        state = step(state, Tick(), BOOTED + up + step_s + k * HOUR / 6, RULES).state
+    assert state.fleet_incidents == ()
+    up += HOUR * 0.95
+    now = BOOTED + up + step_s
+    state = told(state, NAMES, now, EventKind.RAISED, up, version="2")
+    state = step(state, Tick(thorough=True), now + HOUR / 4, RULES).state
+
+    assert len(state.fleet_incidents) == 1
+    assert drained(state) == set()

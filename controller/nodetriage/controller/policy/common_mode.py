@@ -180,7 +180,9 @@ def close(work: UnitOfWork, command: OperatorCommand) -> tuple[tuple[str, ...], 
 
 def _end(work: UnitOfWork, incident: FleetIncident, text: str) -> None:
     others = tuple(i for i in work.fleet.fleet_incidents if i.id != incident.id)
-    ended = {**work.fleet.incidents_ended, incident.fault: work.now}
+    # The newest onset that it covers, by the clock by which onsets are compared: only later ones make another incident.
+    latest = max([incident.since, *work.showing(incident.fault).values()])
+    ended = {**work.fleet.incidents_ended, incident.fault: latest}
     work.set_fleet(fleet_incidents=others, incidents_ended=ended)
     about = f"fleet incident {incident.id} {text}"
     work.notify(NoticeKind.FLEET_INCIDENT_ENDED, incident.id, about, incident=incident.id)

@@ -108,7 +108,8 @@ def _new(node: NodeFacts, event: NodeEvent, work: UnitOfWork) -> FindingFact:
         event_id=event.id,
         boot_id=event.boot_id,
         seq=event.seq,
-        places=event.places,
+        # The agent that found it: an incident of a version covers the finding also when the agent is rolled back.
+        places=(*event.places, f"agent {node.version}") if node.version else event.places,
         confidence=event.confidence,
     )
 
