@@ -26,7 +26,11 @@ OUT = (NodeState.REPAIR, NodeState.LEMON, NodeState.RETIRED)
 
 
 def covers(incident: FleetIncident, node: NodeFacts, finding: FindingFact) -> bool:
-    if not finding.is_open or finding.fault != incident.fault or finding.raised_at < incident.since:
+    if not finding.is_open or finding.fault != incident.fault:
+        return False
+    # A clock that is hours behind does not part a node from a shared cause that others report at the same time.
+    began_at = finding.raised_at if incident.until is not None else max(finding.raised_at, finding.known_at)
+    if began_at < incident.since:
         return False
     if incident.until is not None and finding.raised_at > incident.until:
         return False
