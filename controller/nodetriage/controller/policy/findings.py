@@ -70,11 +70,15 @@ def _boot(node: NodeFacts, event: NodeEvent) -> NodeFacts | None:
 
 
 def _with_boot_time(node: NodeFacts, event: NodeEvent) -> NodeFacts:
-    """The node with its boot no later than this event allows: the event that came the quickest says when it was."""
+    """The node with its boot as the quickest event allows, or one whose wall clock says that it came at once.
+
+    The latter mends the time after the controller's own clock was behind.
+    """
     if event.at_boot_s is None or event.received_at is None or event.boot_id == CONTROLLER_BOOT:
         return node
     began_at = event.received_at - timedelta(seconds=event.at_boot_s)
-    if node.boot_began_at is not None and began_at >= node.boot_began_at:
+    came_at_once = abs(event.received_at - event.at) <= MAX_SKEW
+    if node.boot_began_at is not None and began_at >= node.boot_began_at and not came_at_once:
         return node
     return replace(node, boot_began_at=began_at)
 
@@ -115,10 +119,12 @@ def _new(node: NodeFacts, event: NodeEvent, work: UnitOfWork) -> FindingFact:
 
 
 def _began_at(node: NodeFacts, event: NodeEvent, work: UnitOfWork) -> datetime:
-    """By the time since the boot, where the event has it: then neither skew nor a step of the node's clock counts."""
+    """By the node's wall clock or by the time since its boot, whichever says that less time went by: neither skew nor a
+    step of either clock makes an event late.
+    """
     at = event.at
     if event.at_boot_s is not None and node.boot_began_at is not None:
-        at = node.boot_began_at + timedelta(seconds=event.at_boot_s)
+        at = max(at, node.boot_began_at + timedelta(seconds=event.at_boot_s))
     return began_at(at, event.received_at or work.now)
 
 

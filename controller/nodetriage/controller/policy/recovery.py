@@ -171,7 +171,7 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
     if ours is not None and ours.incident != drain.incident and adoption.is_unknown(work, ours):
         node, drain = adoption.take_over(work, node, drain, ours)
     theirs = (ours is None or ours.incident != drain.incident) and not is_schedulers_own(view)
-    if theirs and drain.refused_job and is_hook_error(view.reason):
+    if theirs and drain.refused_job and is_hook_error(view.reason) and node.maintenance is None:
         drain_limits.ask_for_reason(work, node, drain)
         return
     if theirs and not drain.theirs:

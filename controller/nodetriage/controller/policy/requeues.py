@@ -24,7 +24,7 @@ from nodetriage.controller.settings.rules import Mode, Policy
 
 
 def decide(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[JobView], policy: Policy) -> None:
-    for job in {j.job: j for j in jobs}.values():  # a list that names a job twice means it once
+    for job in _once_each(jobs):
         if not job.active or job.job == drain.refused_job:  # Slurm requeues what its prolog refused
             continue
         if why := _cannot(job):
@@ -37,10 +37,15 @@ def warn(work: UnitOfWork, node: NodeFacts, drain: DrainFact, jobs: Iterable[Job
     """Each job may run on, and gets one message that the node leaves after it."""
     limit_s = policy.requeue.leave_within_s
     text = f"the job may run for {limit_s:g} s more" if limit_s else ""
-    for job in jobs:
+    for job in _once_each(jobs):
         if job.active:
             warning = _about(ActionKind.WARN, f"warn-{job.job}-{job.restarts}-{drain.incident}", node, drain, job)
             work.act(replace(warning, text=text))
+
+
+def _once_each(jobs: Iterable[JobView]) -> Iterable[JobView]:
+    """A list that names a job twice means it once."""
+    return {j.job: j for j in jobs}.values()
 
 
 def _end_waiting(work: UnitOfWork, policy: Policy) -> None:
