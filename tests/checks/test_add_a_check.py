@@ -155,7 +155,9 @@ def test_a_check_without_its_test_or_without_a_healthy_machine_is_refused(
 
 
 def test_the_fault_of_a_new_check_is_in_shadow_until_its_entry_says_trusted(copy: Path) -> None:
-    ask = ("-m", "nodetriage.controller", "policy", "explain", "kernel_saw_machine_check")
+    (copy / "enforce.toml").write_text('mode = "enforce"\n')
+    policy = ("--policy", "enforce.toml")
+    ask = ("-m", "nodetriage.controller", "policy", "explain", "kernel_saw_machine_check", *policy)
     refuses = (
         "from nodetriage.agent.settings.config import HookSettings;"
         "from nodetriage.agent.slurm.hook_authority import is_own_hardware;"

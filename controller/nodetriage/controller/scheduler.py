@@ -54,6 +54,11 @@ class NodeView:
         return bool(self.flags & {"reboot_requested", "reboot_issued"})
 
     @property
+    def restarting(self) -> bool:
+        """The reboot is under way; one that is only asked for waits for the node's jobs."""
+        return "reboot_issued" in self.flags
+
+    @property
     def power_saving(self) -> bool:
         """Slurm switches it off or on to save power: its silence says nothing about its health."""
         return bool(self.flags & {"power_down", "powering_down", "powered_down", "power_up", "powering_up"})

@@ -268,7 +268,7 @@ class Soak:
         else:
             done = await actions.call_off(action, checked.why, self.slurm, tried=True)
         if action.kind is ActionKind.DRAIN and any(s.startswith("drain") for s in self.slurm.said[calls:]):
-            self._judge.drained(action, self.state, self.now_s)
+            self._judge.drained(action, self.state, self.now_s, self._clock_s)
         if action.kind is ActionKind.REQUEUE and self.slurm.held[action.job].state == "PENDING":
             self.at(self.now_s + 600, lambda: self.place(action.job))
         if self.random.random() < 0.03:

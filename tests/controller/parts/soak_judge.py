@@ -24,7 +24,7 @@ class Figures:
     faults: int = 0  # of single nodes, high
     acted_on: int = 0
     in_common_mode: int = 0  # and so rightly left alone
-    ended_while_held: int = 0  # by drain limits or breaker
+    ended_while_held: int = 0  # by drain limits or breaker, or while Slurm was away
     not_acted_on: int = 0
     worst_minutes_to_drain: float = 0.0
     drains: int = 0
@@ -104,14 +104,14 @@ class Judge:
             own.worst_minutes_to_drain = max(own.worst_minutes_to_drain, round(waited_s / 60, 1))
         elif (name, component) in self.common or common_mode.covering(state, state.nodes[name]):
             own.in_common_mode += 1
-        elif _held(name, state) or now_s - begin_s < 900:
+        elif _held(name, state) or self.slurm.down or now_s - begin_s < 900:
             own.ended_while_held += 1
         else:
             own.not_acted_on += 1
             own.broken_rules.append(f"{name} was broken for {(now_s - begin_s) / 60:.0f} min, and not drained")
 
-    def drained(self, action: Action, state: FleetState, now_s: float) -> None:
-        """A drain of ours was made."""
+    def drained(self, action: Action, state: FleetState, now_s: float, clock_s: float = 0.0) -> None:
+        """A drain of ours was made. `clock_s`: how far the controller's clock, which measures the hour, is ahead."""
         own = self.figures
         name = action.node
         own.drains += 1
@@ -119,7 +119,8 @@ class Judge:
         for key in self.true:
             if key[0] == name:
                 self._drained.setdefault(key, now_s)
-        self._ours = [(at, node) for at, node in self._ours if now_s - at < HOUR] + [(now_s, name)]
+        clock_now_s = now_s + clock_s
+        self._ours = [(at, node) for at, node in self._ours if clock_now_s - at < HOUR] + [(clock_now_s, name)]
         own.most_drains_in_an_hour = max(own.most_drains_in_an_hour, len({node for _, node in self._ours}))
         # What has been out for longer than `repair_after_s` is in the repair pool, as far as that reaches.
         ours = [n for n, v in self.slurm.views.items() if v.draining and parse_reason(v.reason) is not None]

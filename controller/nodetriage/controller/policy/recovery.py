@@ -119,7 +119,7 @@ def compare(work: UnitOfWork, seen: SchedulerSeen, policy: Policy) -> list[str]:
             continue
         shared = seen.places.get(view.name, ())
         asleep = view.power_saving or view.rebooting
-        if view.rebooting:
+        if view.restarting:
             node = work.put(replace(node, reboot_at=seen.read_at))
         if (node.partitions, node.places, node.asleep) != (view.partitions, shared, asleep):
             node = work.put(replace(node, partitions=view.partitions, places=shared, asleep=asleep))
