@@ -51,7 +51,7 @@ def database(sqlite_url: str) -> str:
         raised.evidence[f"name{HOSTILE}"].text = HOSTILE
         await store.record("n1", [raised], raised.at_unix_us)
         drain = DrainFact(
-            "i-1", HOSTILE, HOSTILE, Severity.CRITICAL, True, DrainStatus.WANTED, AT, (HOSTILE,), held_why=HOSTILE
+            "i-1", HOSTILE, HOSTILE, Severity.CRITICAL, True, DrainStatus.WANTED, AT, (HOSTILE,), queued_reason=HOSTILE
         )
         state = FleetState(nodes={"n1": NodeFacts("n1", NodeState.SUSPECT, AT, profile=HOSTILE, drain=drain)})
         actions = tuple(

@@ -135,8 +135,8 @@ class Scenario:
             self.out.append(step.reply.text)
         for node in step.state.nodes.values():
             old = before.nodes.get(node.node)
-            if node.drain and node.drain.held_why and not (old and old.drain and old.drain.held_why):
-                self.out.append(f"held {node.node}: {node.drain.held_why}")
+            if node.drain and node.drain.queued_reason and not (old and old.drain and old.drain.queued_reason):
+                self.out.append(f"held {node.node}: {node.drain.queued_reason}")
 
     def _event(self, verb: str, node: str, fault: str, component: str, severity: str = "critical") -> None:
         component, _, source = component.partition("@")
@@ -247,7 +247,7 @@ class Scenario:
             self.out.append(f"incident {i.id}: {i.fault} on {i.nodes} nodes, {i.shared or 'nothing shared'}")
         for node in drain_limits.held(self.state):
             assert node.drain is not None
-            self.out.append(f"held: {node.node} {node.drain.severity.name.lower()} ({node.drain.held_why})")
+            self.out.append(f"held: {node.node} {node.drain.severity.name.lower()} ({node.drain.queued_reason})")
 
     def _undrain(self, verb: str, node: str) -> None:
         self.take(OperatorCommand("undrain", node, "olga"))

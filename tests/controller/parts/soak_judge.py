@@ -86,7 +86,7 @@ class Judge:
             self.figures.told_or_drained_in_a_minute += 1
             return
         self.figures.left_in_silence += 1
-        drain = f"{node.drain.status} {node.drain.held_why}" if node.drain else "no drain is wanted"
+        drain = f"{node.drain.status} {node.drain.queued_reason}" if node.drain else "no drain is wanted"
         self.figures.broken_rules.append(f"{name} has been broken for a minute and nobody knows: {drain}, {node.state}")
 
     def _is_out(self, name: str) -> bool:
@@ -155,7 +155,7 @@ class Judge:
 
 def _held(name: str, state: FleetState) -> bool:
     drain = state.nodes[name].drain
-    return state.breaker.is_open or (drain is not None and bool(drain.held_why))
+    return state.breaker.is_open or (drain is not None and bool(drain.queued_reason))
 
 
 def _is_lemon(name: str, state: FleetState) -> bool:

@@ -78,7 +78,7 @@ def names(step: Step) -> list[str]:
 def why(step: Step, name: str) -> str:
     drain = step.state.nodes[name].drain
     assert drain is not None
-    return drain.held_why
+    return drain.queued_reason
 
 
 def test_the_worst_goes_first_and_of_equals_the_oldest() -> None:
@@ -305,7 +305,7 @@ def test_the_limits_hold_in_any_order_of_events_and_repairs_block_no_drain(
         assert len(out) - min(handed, pool) <= max_nodes
         # What waits for room waits because of new drains, never because of repairs that the pool holds.
         for node in nodes:
-            if node.drain and node.drain.held_why.startswith(f"limit reached: {max_nodes} nodes"):
+            if node.drain and node.drain.queued_reason.startswith(f"limit reached: {max_nodes} nodes"):
                 assert len(out) - min(handed, pool) >= max_nodes
 
 

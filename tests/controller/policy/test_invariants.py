@@ -52,7 +52,7 @@ STATES = {
     "is Healthy with a drain": with_node(state=NodeState.HEALTHY),
     "has no incident or no cause": with_drain(causes=()),
     "the reason why it is held is ''": with_drain(status=DrainStatus.WANTED),
-    "the reason why it is held is 'x'": with_drain(held_why="x"),
+    "the reason why it is held is 'x'": with_drain(queued_reason="x"),
     "was never done": with_drain(status=DrainStatus.DONE),
     "is another's": with_drain(status=DrainStatus.RETURNING, theirs=True, done_at=NOW),
     "more than 256": with_node(findings=tuple(replace(NODE.findings[0], component=str(i)) for i in range(257))),

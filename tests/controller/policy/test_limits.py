@@ -262,7 +262,7 @@ def test_an_incident_of_hardware_ends_when_no_further_node_joins_and_covers_noth
     fleet.tell("n30", "gpu_off_bus")
     drain = fleet.state.nodes["n30"].drain
     assert drain is not None
-    assert "drains an hour" in drain.held_why
+    assert "drains an hour" in drain.queued_reason
 
 
 def test_each_node_that_joins_is_reported_once_and_the_incident_again_each_hour() -> None:

@@ -236,7 +236,7 @@ async def test_the_fleets_verbs_pause_open_and_close_and_each_names_its_end(
         assert await there.ctl("drain", "n1", "--reason", "fan") == 0
         node = there.reconciler.state.nodes["n1"]
         assert node.drain is not None
-        assert "paused drains until" in node.drain.held_why
+        assert "paused drains until" in node.drain.queued_reason
         assert await there.ctl("pause", "--off") == 0
         await there.until(lambda: there.reconciler.state.nodes["n1"].state is NodeState.DRAINED)
         assert await there.ctl("breaker", "open", "--reason", "the chillers are off") == 0

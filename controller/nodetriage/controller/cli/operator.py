@@ -106,7 +106,7 @@ def _queue(arguments: argparse.Namespace) -> int:
             "fault": drain.fault,
             "component": drain.component,
         }
-        rows.append({**row, "incident": drain.incident, "wanted_at": wanted_at, "why": drain.held_why})
+        rows.append({**row, "incident": drain.incident, "wanted_at": wanted_at, "why": drain.queued_reason})
     columns = ("severity", "node", "fault", "component", "why")
     print_result(arguments, rows, render.record_table(columns, rows) if rows else "no drain is queued")
     return 0

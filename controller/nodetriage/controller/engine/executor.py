@@ -49,7 +49,7 @@ class Executor:
     def __init__(
         self, mind: Reconciling, scheduler: Scheduler, tick_s: float, acted: Callable[[], None], looked: asyncio.Event
     ) -> None:
-        self._mind, self._scheduler, self._tick_s, self._acted = mind, scheduler, tick_s, acted
+        self._reconciler, self._scheduler, self._tick_s, self._acted = mind, scheduler, tick_s, acted
         self._looked = looked
         self._due = asyncio.Event()
         self._retry_now = False
@@ -69,9 +69,9 @@ class Executor:
             self._due.clear()
             try:
                 if self._retry_now:
-                    await self._mind.write(lambda c: action_queue.retry_now(c, self._mind.now()))
+                    await self._reconciler.write(lambda c: action_queue.retry_now(c, self._reconciler.now()))
                     self._retry_now = False
-                intents = await self._mind.read(lambda c: action_queue.due(c, self._mind.now(), 1))
+                intents = await self._reconciler.read(lambda c: action_queue.due(c, self._reconciler.now(), 1))
                 for intent in intents:
                     await self._try(intent)
             except StoreError as error:
@@ -90,20 +90,20 @@ class Executor:
         if intent.in_doubt:
             log.warning("action in doubt, looking first", action=action.id, attempts=intent.attempts)
         passing("action.before_start")
-        await self._mind.write(lambda c: action_queue.start(c, action, self._mind.now()))
+        await self._reconciler.write(lambda c: action_queue.start(c, action, self._reconciler.now()))
         passing("action.after_start")
         await self._guarded(intent, actions.perform(action, self._scheduler))
 
     async def _still_wanted(self, intent: action_queue.Intent) -> bool:
         """Puts off or calls off what is not to be done now. What may have been done already is looked at first."""
         action = intent.action
-        await self._mind.settled()  # the step that recorded the action may not be in `state` yet
-        checked = recheck(self._mind.state, action, self._mind.now(), self._mind.rules)
+        await self._reconciler.settled()  # the step that recorded the action may not be in `state` yet
+        checked = recheck(self._reconciler.state, action, self._reconciler.now(), self._reconciler.rules)
         if checked.then is Then.DO:
             return True
         if checked.then is Then.WAIT:
-            again = self._mind.now() + timedelta(seconds=LOOK_AGAIN_S)
-            await self._mind.write(lambda c: action_queue.put_off(c, action, checked.why, again))
+            again = self._reconciler.now() + timedelta(seconds=LOOK_AGAIN_S)
+            await self._reconciler.write(lambda c: action_queue.put_off(c, action, checked.why, again))
         else:
             off = actions.call_off(action, checked.why, self._scheduler, tried=intent.attempts > 0)
             await self._guarded(intent, off)
@@ -121,7 +121,7 @@ class Executor:
             await self._again(intent, SchedulerRefused(f"{type(error).__name__}: {error}"))
             return
         passing("action.before_done")
-        await self._mind.post(done)
+        await self._reconciler.post(done)
         log.info("action done", action=action.id, node=action.node, outcome=str(done.outcome), text=done.text)
         self._acted()
 
@@ -129,8 +129,8 @@ class Executor:
         # A refusal will not change by itself within seconds.
         first = RETRY_MOST_S / 4 if isinstance(error, SchedulerRefused) else RETRY_FIRST_S
         wait_s = min(RETRY_MOST_S, first * 2 ** min(intent.attempts, 16))
-        at = self._mind.now() + timedelta(seconds=wait_s)
+        at = self._reconciler.now() + timedelta(seconds=wait_s)
         log.warning("action not done", action=intent.action.id, why=str(error), again_in_s=wait_s)
-        await self._mind.write(lambda c: action_queue.retry(c, intent.action, str(error), at))
+        await self._reconciler.write(lambda c: action_queue.retry(c, intent.action, str(error), at))
         if not isinstance(error, SchedulerRefused):
-            await self._mind.post(SchedulerFailed(str(error)[:300]))
+            await self._reconciler.post(SchedulerFailed(str(error)[:300]))

@@ -46,7 +46,7 @@ class Poller:
     """Run `run()` and `run_jobs()` as tasks. `places` is what the site's own file says that nodes share."""
 
     def __init__(self, mind: Reconciling, scheduler: Scheduler, tick_s: float, scan_s: float, places: Places) -> None:
-        self._mind, self._scheduler, self._tick_s, self._scan_s = mind, scheduler, tick_s, scan_s
+        self._reconciler, self._scheduler, self._tick_s, self._scan_s = mind, scheduler, tick_s, scan_s
         self._places = places
         self._wanted = asyncio.Event()
         self._readings, self._is_reading = 0, False  # how many ended
@@ -80,13 +80,13 @@ class Poller:
         wait_s = self._scan_s
         for work in range(1 << 62):
             self._wanted.clear()
-            self._is_reading, read_at = True, self._mind.now()
+            self._is_reading, read_at = True, self._reconciler.now()
             try:
                 if shared is None or work % TOPOLOGY_EVERY == 0:
                     shared = await self._shared() or shared
                 nodes, reserved = await self._scheduler.nodes(), await self._scheduler.reservations()
                 seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared or self._places)
-                await self._mind.post(seen)
+                await self._reconciler.post(seen)
                 self.first_look.set()
                 await self._tell_lost(seen)
                 wait_s = self._scan_s
@@ -94,7 +94,7 @@ class Poller:
                 log.warning("scheduler not read", why=str(error))
                 wait_s = min(self._scan_s, OUTAGE_SCAN_S)
                 if not isinstance(error, SchedulerRefused):
-                    await self._mind.post(SchedulerFailed(str(error)[:300]))
+                    await self._reconciler.post(SchedulerFailed(str(error)[:300]))
             except StoreError as error:
                 log.error("lost nodes not stored", why=str(error))
             self._readings, self._is_reading = self._readings + 1, False
@@ -114,12 +114,12 @@ class Poller:
             return None
 
     async def _tell_lost(self, seen: SchedulerSeen) -> None:
-        now_us = state_store.to_us(self._mind.now())
-        for found in liveness.lost(self._mind.state, seen.nodes):
+        now_us = state_store.to_us(self._reconciler.now())
+        for found in liveness.lost(self._reconciler.state, seen.nodes):
             raised = found.kind == "raised"
             event = health_pb2.Event(
                 boot_id=liveness.CONTROLLER_BOOT,
-                seq=liveness.next_seq(self._mind.state.nodes[found.node], now_us),
+                seq=liveness.next_seq(self._reconciler.state.nodes[found.node], now_us),
                 at_unix_us=now_us,
                 kind=health_pb2.EVENT_KIND_RAISED if raised else health_pb2.EVENT_KIND_CLEARED,
                 check=liveness.CHECK,
@@ -129,7 +129,7 @@ class Poller:
                 evidence={k: health_pb2.Value(text=v) for k, v in found.evidence.items() if v},
             )
             now_us += 1
-            await self._mind.record(found.node, [event])
+            await self._reconciler.record(found.node, [event])
 
     async def run_jobs(self) -> None:
         """Keeps the facts of the jobs on a node at the time of a grave event, one node after the other."""
@@ -146,8 +146,8 @@ class Poller:
     async def _keep_jobs(self, node: str, event: int) -> None:
         jobs: tuple[JobView, ...] = await self._scheduler.jobs_on(node)
         if jobs:
-            now = self._mind.now()
-            await self._mind.write(lambda c: state_store.keep_jobs(c, f"event-{event}", node, jobs, now))
+            now = self._reconciler.now()
+            await self._reconciler.write(lambda c: state_store.keep_jobs(c, f"event-{event}", node, jobs, now))
 
 
 def merged(*sources: Places) -> dict[str, tuple[str, ...]]:

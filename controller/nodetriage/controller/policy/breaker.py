@@ -50,7 +50,7 @@ def answered(work: UnitOfWork) -> None:
     """Call it each time the scheduler answers: an outage ends by itself."""
     if work.fleet.breaker.outage_since is not None:
         work.set_fleet(breaker=replace(work.fleet.breaker, outage_since=None))
-        work.ask_brake = True
+        work.ask_limits = True
 
 
 def count_silent(work: UnitOfWork, limits: BreakerLimits) -> None:
@@ -75,7 +75,7 @@ def close(work: UnitOfWork, command: OperatorCommand) -> bool:
         )
     )
     work.notify(NoticeKind.BREAKER_CLOSED, work.stamp, f"breaker closed by {command.actor}")
-    work.ask_brake = True
+    work.ask_limits = True
     return True
 
 
@@ -89,7 +89,7 @@ def open_by_hand(work: UnitOfWork, command: OperatorCommand) -> str:
     return ""
 
 
-def held_why(state: FleetState) -> str:
+def queued_reason(state: FleetState) -> str:
     """For a drain that waits for a person, or for the end of a pause; "" where nothing holds it."""
     if state.pause is not None:
         return f"{state.pause.actor} paused drains until {state.pause.until:%Y-%m-%d %H:%M} UTC: {state.pause.reason}"
@@ -105,7 +105,7 @@ def _open(work: UnitOfWork, why: str) -> None:
     work.set_fleet(breaker=replace(work.fleet.breaker, opened_at=work.now, why=why))
     text = f"breaker open: {why}; no drain and no requeue until `nodetriagectl breaker close --reason WHY`"
     work.notify(NoticeKind.BREAKER_OPENED, work.stamp, text)
-    work.ask_brake = True
+    work.ask_limits = True
 
 
 def _recent(work: UnitOfWork, times: tuple[datetime, ...], limits: BreakerLimits) -> tuple[datetime, ...]:

@@ -190,7 +190,7 @@ def _end(work: UnitOfWork, incident: FleetIncident, text: str) -> None:
     work.set_fleet(fleet_incidents=others, incidents_ended=ended)
     about = f"fleet incident {incident.id} {text}"
     work.notify(NoticeKind.FLEET_INCIDENT_ENDED, incident.id, about, incident=incident.id)
-    work.ask_brake = True
+    work.ask_limits = True
 
 
 def _replace(work: UnitOfWork, before: FleetIncident, after: FleetIncident) -> None:
@@ -233,7 +233,7 @@ def _open(
     work.set_fleet(fleet_incidents=(*others, incident))
     about = f"{incident.id}-wider" if narrower else incident.id
     work.notify(NoticeKind.FLEET_INCIDENT_OPENED, about, said(incident), incident=incident.id)
-    work.ask_brake = True
+    work.ask_limits = True
     return tuple(_nodes_in(work, incident))
 
 

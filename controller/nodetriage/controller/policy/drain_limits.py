@@ -28,8 +28,8 @@ def release(work: UnitOfWork, policy: Policy) -> None:
         if short and drain.severity < Severity.CRITICAL and not drain.at_once:
             why = short
         if why:
-            if why != drain.held_why:
-                work.put(replace(node, drain=replace(drain, held_why=why)))
+            if why != drain.queued_reason:
+                work.put(replace(node, drain=replace(drain, queued_reason=why)))
             continue
         budget.admit(node, drain, work)
         out.add(node.node)
@@ -42,14 +42,14 @@ def release(work: UnitOfWork, policy: Policy) -> None:
 
 
 def _let_through(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
-    drain = replace(drain, status=DrainStatus.ASKED, held_why="", asks=drain.asks + 1, asked_at=work.now)
+    drain = replace(drain, status=DrainStatus.ASKED, queued_reason="", asks=drain.asks + 1, asked_at=work.now)
     work.put(replace(node, drain=drain))
     work.act(drain_action(node.node, drain))
 
 
 def _why(work: UnitOfWork, node: NodeFacts, drain: DrainFact, budget: Budget, limits: DrainLimits) -> str:
     """Why the drain does not go through now; "" if it does."""
-    return breaker.held_why(work.fleet) or _own_why(work, node, limits) or budget.over(node, drain)
+    return breaker.queued_reason(work.fleet) or _own_why(work, node, limits) or budget.over(node, drain)
 
 
 def _own_why(work: UnitOfWork, node: NodeFacts, limits: DrainLimits) -> str:
@@ -79,7 +79,9 @@ def drain_action(node: str, drain: DrainFact, suffix: str = "") -> Action:
 
 def ask_for_reason(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
     """Slurm drains the node for a job that our hook refused: its reason is to become ours. No limit holds that."""
-    drain = replace(drain, status=DrainStatus.ASKED, theirs=False, asks=drain.asks + 1, asked_at=work.now, held_why="")
+    drain = replace(
+        drain, status=DrainStatus.ASKED, theirs=False, asks=drain.asks + 1, asked_at=work.now, queued_reason=""
+    )
     work.put(replace(node, drain=drain))
     work.act(drain_action(node.node, drain))
 

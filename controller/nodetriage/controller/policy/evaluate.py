@@ -151,7 +151,7 @@ def open_incident(
         witnessed=is_witnessed(finding),
     )
     work.put(replace(facts, drain=drain))
-    work.ask_brake = True
+    work.ask_limits = True
     breaker.count_failing(work, policy.breaker)
 
 

@@ -31,7 +31,7 @@ def mode(policy: Policy) -> Mode:
 
 def decide(work: UnitOfWork, names: Iterable[str], policy: Policy) -> None:
     """To be called last in a step, with the nodes that it was about: the drain limits have had their say by then."""
-    known = tuple(work.fleet.hooks) if work.ask_brake else ()
+    known = tuple(work.fleet.hooks) if work.ask_limits else ()
     for name in dict.fromkeys((*names, *known)):
         if (node := work.node(name)) is not None:
             _decide(work, node, policy)
@@ -75,7 +75,7 @@ def _refusable(work: UnitOfWork, node: NodeFacts, policy: Policy) -> list[Findin
 
 def _held_why(work: UnitOfWork, node: NodeFacts, finding: FindingFact, policy: Policy) -> str:
     """Why no job is refused for it; "" if one may be."""
-    if why := breaker.held_why(work.fleet):
+    if why := breaker.queued_reason(work.fleet):
         return why
     if policy.common_mode.is_shared(finding.fault) and set(work.showing(finding.fault)) - {node.node}:
         return f"{finding.fault} is on other nodes too"

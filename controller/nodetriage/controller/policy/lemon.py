@@ -85,11 +85,11 @@ def make(work: UnitOfWork, node: NodeFacts, actor: str, cause: str) -> None:
         status=DrainStatus.WANTED,
         wanted_at=work.now,
         causes=(LEMON,),
-        held_why="it is a lemon",
+        queued_reason="it is a lemon",
         ordered_by=actor,
     )
     work.move(replace(node, drain=drain), NodeState.LEMON, cause=cause[:MOST_TEXT], actor=actor)
-    work.ask_brake = True
+    work.ask_limits = True
 
 
 def _lifted(work: UnitOfWork, node: NodeFacts, policy: Policy) -> bool:

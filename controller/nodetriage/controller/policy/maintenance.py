@@ -22,7 +22,7 @@ def command(work: UnitOfWork, event: OperatorCommand, rules: Maintenance) -> str
     why, fact = _end(node) if event.verb == "maintenance_off" else _begin(work, node, event, rules)
     if not why:
         work.put(replace(node, maintenance=fact))
-        work.ask_brake = True
+        work.ask_limits = True
     return why
 
 

@@ -54,7 +54,7 @@ def recheck(state: FleetState, action: Action, now: datetime, policy: Policy) ->
         return GO if wanted else Rechecked(Then.CANCEL, "a fault came back first")
     if action.kind is ActionKind.WARN:
         return GO
-    if not node.drain.at_once and (why := breaker.held_why(state)):
+    if not node.drain.at_once and (why := breaker.queued_reason(state)):
         return Rechecked(Then.WAIT, why)
     if common_mode.covering(state, node) and not evaluate.acting(state, node, now, policy):
         return Rechecked(Then.WAIT, "its fault is a fleet incident's")
@@ -66,7 +66,7 @@ def _drain(state: FleetState, node: NodeFacts, drain: DrainFact, now: datetime, 
         return Rechecked(Then.CANCEL, f"its drain is {drain.status}")
     if drain.refused_job:
         return GO  # Slurm drains it by itself: what is left to do is the reason
-    if not drain.at_once and (why := breaker.held_why(state)):
+    if not drain.at_once and (why := breaker.queued_reason(state)):
         return Rechecked(Then.CANCEL, why)
     if node.upkeep.unlisted:
         return Rechecked(Then.CANCEL, "the scheduler lists no node of this name")

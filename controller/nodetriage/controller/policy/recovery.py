@@ -178,7 +178,7 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
         node = work.put(replace(node, drain=replace(drain, theirs=True)))
         text = f"{node.node} is now drained by {view.reason_by or 'another'}: {view.reason or 'no reason'}"
         work.notify(NoticeKind.DRAIN_TAKEN_OVER, drain.incident, text, node=node.node, incident=drain.incident)
-        work.ask_brake = True
+        work.ask_limits = True
     if not view.busy:
         empty(work, node, "its last job ended")
 
@@ -234,7 +234,7 @@ def _undrain(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
 
 
 def _back(work: UnitOfWork, node: NodeFacts, cause: str, actor: str) -> NodeFacts:
-    work.ask_brake = True
+    work.ask_limits = True
     node = work.put(replace(node, drain=None, upkeep=replace(node.upkeep, ticket="")))
     path = BACK_TO_WORK.get(node.state, ())
     return work.move(node, *path, cause=cause, actor=actor) if path else node

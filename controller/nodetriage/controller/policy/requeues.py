@@ -54,7 +54,7 @@ def _end_waiting(work: UnitOfWork, policy: Policy) -> None:
     Asks for the drain again, as for a fault that became critical: that reads the jobs that are still there.
     """
     limit_s = policy.requeue.leave_within_s
-    if not limit_s or policy.mode is not Mode.ENFORCE or breaker.held_why(work.fleet):
+    if not limit_s or policy.mode is not Mode.ENFORCE or breaker.queued_reason(work.fleet):
         return
     for node in tuple(work.nodes()):
         drain = node.drain

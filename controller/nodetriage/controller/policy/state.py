@@ -121,7 +121,7 @@ class DrainFact:
     causes: tuple[str, ...]  # every fault that had a part in it
     done_at: datetime | None = None
     theirs: bool = False  # the node is drained under someone else's reason
-    held_why: str = ""  # the limit while WANTED
+    queued_reason: str = ""  # the limit while WANTED
     clear_since: datetime | None = None
     by_hand: bool = False  # an operator asked for its return
     refused_job: str = ""  # a hook of ours refused it: what Slurm did to the node for that is ours

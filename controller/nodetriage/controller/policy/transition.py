@@ -54,10 +54,10 @@ def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step
     """What one event leads to. Never raises for what an event says."""
     work = UnitOfWork(state, now)
     names = tuple(_take(work, event, policy))
-    _weigh(work, names, policy)
+    _evaluate(work, names, policy)
     if isinstance(event, SchedulerSeen | Tick):
-        work.ask_brake = True
-    if work.ask_brake:
+        work.ask_limits = True
+    if work.ask_limits:
         drain_limits.release(work, policy)
         held.tell(work, policy, None if isinstance(event, Tick) else names)
     hook_grants.decide(work, names, policy)
@@ -95,7 +95,7 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
     return ()
 
 
-def _weigh(work: UnitOfWork, names: Iterable[str], policy: Policy) -> None:
+def _evaluate(work: UnitOfWork, names: Iterable[str], policy: Policy) -> None:
     for name in dict.fromkeys(names):
         evaluate.node(work, name, policy)
 
@@ -136,7 +136,7 @@ def _called_off(work: UnitOfWork, node: NodeFacts, drain: DrainFact, kind: Actio
             work.put(replace(node, drain=replace(drain, status=DrainStatus.WANTED)))
         else:  # it was about the jobs of a node that is drained
             work.put(replace(node, drain=replace(drain, status=DrainStatus.DONE, requeue=False)))
-        work.ask_brake = True
+        work.ask_limits = True
     elif kind is ActionKind.UNDRAIN and drain.status is DrainStatus.RETURNING:
         work.put(replace(node, drain=replace(drain, status=DrainStatus.DONE)))
 
@@ -153,7 +153,7 @@ def _drained(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDo
         node = replace(node, removals=(*lemon.recent(node, work.now, policy.lemon), work.now))
     work.put(node)
     if theirs:
-        work.ask_brake = True
+        work.ask_limits = True
     if drain.requeue and policy.mode is Mode.ENFORCE:
         requeues.decide(work, node, drain, done.jobs, policy)
     elif policy.mode is Mode.ENFORCE and not (drain.requeue or theirs):

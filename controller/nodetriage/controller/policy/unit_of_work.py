@@ -39,7 +39,7 @@ class UnitOfWork:
         self._transitions: list[Transition] = []
         self._notices: list[Notice] = []
         self.reply: Reply | None = None
-        self.ask_brake = False  # something wants to be let through, or room was made
+        self.ask_limits = False  # something wants to be let through, or room was made
 
     def step(self) -> Step:
         nodes = self._state.nodes if self._nodes is None else self._nodes

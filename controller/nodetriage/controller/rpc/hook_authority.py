@@ -44,7 +44,7 @@ class HookAuthorities:
 
     def _is_news(self, state: FleetState, policy: Policy) -> bool:
         """Whether every node is to know something else than before. Cheap where nothing changed: each step asks."""
-        rests_on = (policy, breaker.held_why(state), state.fleet_incidents)
+        rests_on = (policy, breaker.queued_reason(state), state.fleet_incidents)
         if rests_on == self._rests_on:
             return False
         if self._rests_on is None or policy is not self._rests_on[0]:
@@ -85,7 +85,7 @@ def fleet_wide(
     return health_pb2.HookAuthority(
         valid_ms=round(policy.hooks.valid_s * 1000),
         mode=_MODES[hook_grants.mode(policy)],
-        breaker_why=breaker.held_why(state),
+        breaker_why=breaker.queued_reason(state),
         shared_faults=policy.common_mode.shared_faults,
         excluded_faults=excluded_faults,
         excluded_checks=excluded_checks,

@@ -154,7 +154,7 @@ def _node_row(node: NodeFacts) -> Mapping[str, Any]:
         "since_us": to_us(node.since),
         "drain": drain.status if drain else "",
         "theirs": int(drain is not None and drain.theirs),
-        "queued_reason": drain.held_why if drain else "",
+        "queued_reason": drain.queued_reason if drain else "",
         "incident": drain.incident if drain else "",
         "document": msgspec.json.encode(node),
     }

@@ -92,12 +92,12 @@ def _waiting(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> _Held | Non
     """A drain that is wanted and held, or asked for and not done."""
     what = (drain.fault, drain.component)
     by_hand = f"`nodetriagectl drain --now {node.node} --reason WHY` drains it all the same."
-    if drain.status is DrainStatus.WANTED and drain.held_why:
+    if drain.status is DrainStatus.WANTED and drain.queued_reason:
         if work.fleet.breaker.is_open:
             by_hand = f"Close the breaker when its cause is known; {by_hand}"
         elif not repair.counts(node):
             by_hand = f"Add it to the scheduler, or `nodetriagectl retire {node.node} --reason WHY`."
-        return _Held(*what, drain.held_why, by_hand, drain.incident)
+        return _Held(*what, drain.queued_reason, by_hand, drain.incident)
     late = drain.asked_at is not None and work.now - drain.asked_at >= TOLD_AFTER
     if drain.status is DrainStatus.ASKED and drain.done_at is None and late:
         return _Held(*what, "the scheduler has not done it yet", "See `nodetriagectl actions --open`.", drain.incident)

@@ -44,7 +44,7 @@ def compare(work: UnitOfWork, seen: SchedulerSeen) -> None:
         unlisted = view is None or not view.exists
         if unlisted != node.upkeep.unlisted:
             work.put(replace(node, upkeep=replace(node.upkeep, unlisted=unlisted)))
-            work.ask_brake = True
+            work.ask_limits = True
 
 
 def resumed(node: NodeFacts, now: datetime) -> NodeFacts:

@@ -21,7 +21,7 @@ def pause(work: UnitOfWork, event: OperatorCommand) -> str:
     work.set_fleet(pause=PauseFact(work.now, event.until, event.actor, event.reason[:500]))
     text = f"{event.actor} paused drains and requeues until {event.until:%Y-%m-%d %H:%M} UTC: {event.reason[:500]}"
     work.notify(NoticeKind.PAUSED, work.stamp, text)
-    work.ask_brake = True
+    work.ask_limits = True
     return ""
 
 
@@ -41,4 +41,4 @@ def tick(work: UnitOfWork) -> None:
 def _end(work: UnitOfWork, text: str) -> None:
     work.set_fleet(pause=None)
     work.notify(NoticeKind.PAUSE_ENDED, work.stamp, text)
-    work.ask_brake = True
+    work.ask_limits = True

@@ -45,12 +45,12 @@ def drain(work: UnitOfWork, event: OperatorCommand, policy: Policy) -> str:
     worst = max(node.open_findings, key=lambda f: (f.severity, -f.event_id), default=None)
     ordered = node.drain or _new_drain(work, worst)
     ordered = replace(ordered, ordered_by=event.actor, at_once=ordered.at_once or event.at_once)
-    node = replace(node, drain=replace(ordered, held_why=ordered.held_why or "an operator ordered it"))
+    node = replace(node, drain=replace(ordered, queued_reason=ordered.queued_reason or "an operator ordered it"))
     if node.state is NodeState.HEALTHY:
         work.move(node, NodeState.SUSPECT, cause=event.reason[:MOST_TEXT], actor=event.actor)
     else:
         work.put(node)
-    work.ask_brake = True
+    work.ask_limits = True
     return ""
 
 
@@ -148,7 +148,7 @@ def retire(work: UnitOfWork, event: OperatorCommand) -> str:
     drained = node.drain is not None and node.drain.done_at is not None and not node.drain.theirs
     node = replace(node, drain=node.drain if drained else None)
     work.move(node, *TO_RETIRED[node.state], cause=event.reason[:MOST_TEXT], actor=event.actor)
-    work.ask_brake = True
+    work.ask_limits = True
     return ""
 
 
@@ -161,7 +161,7 @@ def ticket(work: UnitOfWork, event: OperatorCommand) -> str:
     if not text and not node.upkeep.ticket:
         return "it has no ticket; give its text"
     work.put(replace(node, upkeep=replace(node.upkeep, ticket=text)))
-    work.ask_brake = True
+    work.ask_limits = True
     return ""
 
 
@@ -177,5 +177,5 @@ def accept(work: UnitOfWork, event: OperatorCommand) -> str:
         return f"it has no open finding of {event.fault} ({', '.join(open_now) or 'it has none at all'})"
     accepted = (replace(f, accepted=f.accepted or (f.is_open and f.fault == event.fault)) for f in node.findings)
     work.put(replace(node, findings=tuple(accepted)))
-    work.ask_brake = True
+    work.ask_limits = True
     return ""

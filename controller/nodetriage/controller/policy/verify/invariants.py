@@ -90,8 +90,8 @@ def _node(node: NodeFacts) -> Iterator[str]:
 def _drain(drain: DrainFact) -> Iterator[str]:
     if not drain.incident or not drain.causes:
         yield "has no incident or no cause"
-    if (drain.status is DrainStatus.WANTED) != bool(drain.held_why):
-        yield f"is {drain.status}, and the reason why it is held is {drain.held_why!r}"
+    if (drain.status is DrainStatus.WANTED) != bool(drain.queued_reason):
+        yield f"is {drain.status}, and the reason why it is held is {drain.queued_reason!r}"
     if drain.status in (DrainStatus.DONE, DrainStatus.RETURNING) and drain.done_at is None:
         yield f"is {drain.status}, and was never done"
     if drain.theirs and drain.status in (DrainStatus.WANTED, DrainStatus.RETURNING):

@@ -173,14 +173,24 @@ class _Replay:
             if counts:
                 self.outcome.actions.append(Decided(at, action))
             old = before.nodes.get(action.node)
-            if action.kind is ActionKind.DRAIN and old is not None and old.drain is not None and old.drain.held_why:
+            if (
+                action.kind is ActionKind.DRAIN
+                and old is not None
+                and old.drain is not None
+                and old.drain.queued_reason
+            ):
                 self._count_held(old.drain.wanted_at, at)
         match event:
             case ActionDone(Action(kind=ActionKind.DRAIN, node=node), ActionOutcome.DONE):
                 self._out_since.setdefault(node, at)
         for moved in step.transitions:
             old = before.nodes.get(moved.node)
-            if old is not None and old.drain is not None and old.drain.held_why and moved.after is NodeState.HEALTHY:
+            if (
+                old is not None
+                and old.drain is not None
+                and old.drain.queued_reason
+                and moved.after is NodeState.HEALTHY
+            ):
                 self.outcome.dropped += counts
             if moved.after is NodeState.HEALTHY and moved.node in self._out_since:
                 self._count_out(moved.node, self._out_since.pop(moved.node), at)
