@@ -17,6 +17,8 @@ Findings, policy rules and the history use these codes; a code is never used for
 The severity is the usual one; the check decides from the evidence. **critical**: remove the node now. **major**: the
 job may finish, then the node is drained. **warning**: record. **info**: keep. The controller's policy decides what is
 done.
+(Meta's paper "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" calls the first of them high
+severity and the second low.)
 
 How a fault ends:
 

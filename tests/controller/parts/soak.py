@@ -26,6 +26,7 @@ from nodetriage.controller.policy.preconditions import Then, recheck
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
+    DrainStatus,
     Event,
     EventKind,
     FleetState,
@@ -227,6 +228,10 @@ class Soak:
             self._entries.append((self.now, event))
         self.state = step.state
         self._judge.told(step.notices, self.now_s)
+        for action in step.actions:
+            old = before.nodes[action.node].drain if action.node in before.nodes else None
+            if action.kind is ActionKind.DRAIN and (old is None or old.status is DrainStatus.WANTED):
+                self._judge.asked(action.node, self.now_s + self._clock_s)
         self.decided += [Decided(self.now, action) for action in step.actions]
         self._todo += [a for a in step.actions if a.kind is not ActionKind.SHADOW]
         if self.state.breaker.is_open and not before.breaker.is_open:
@@ -268,7 +273,7 @@ class Soak:
         else:
             done = await actions.call_off(action, checked.why, self.slurm, tried=True)
         if action.kind is ActionKind.DRAIN and any(s.startswith("drain") for s in self.slurm.said[calls:]):
-            self._judge.drained(action, self.state, self.now_s, self._clock_s)
+            self._judge.drained(action, self.state, self.now_s)
         if action.kind is ActionKind.REQUEUE and self.slurm.held[action.job].state == "PENDING":
             self.at(self.now_s + 600, lambda: self.place(action.job))
         if self.random.random() < 0.03:

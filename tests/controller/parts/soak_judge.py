@@ -110,8 +110,17 @@ class Judge:
             own.not_acted_on += 1
             own.broken_rules.append(f"{name} was broken for {(now_s - begin_s) / 60:.0f} min, and not drained")
 
-    def drained(self, action: Action, state: FleetState, now_s: float, clock_s: float = 0.0) -> None:
-        """A drain of ours was made. `clock_s`: how far the controller's clock, which measures the hour, is ahead."""
+    def asked(self, name: str, clock_s: float) -> None:
+        """A drain of the node was let through at this time of the controller's clock, which measures the hour.
+
+        What is let through while Slurm is away is done when it is back.
+        """
+        self._ours = [(at, node) for at, node in self._ours if clock_s - at < HOUR] + [(clock_s, name)]
+        most = len({node for _, node in self._ours})
+        self.figures.most_drains_in_an_hour = max(self.figures.most_drains_in_an_hour, most)
+
+    def drained(self, action: Action, state: FleetState, now_s: float) -> None:
+        """A drain of ours was made."""
         own = self.figures
         name = action.node
         own.drains += 1
@@ -119,9 +128,6 @@ class Judge:
         for key in self.true:
             if key[0] == name:
                 self._drained.setdefault(key, now_s)
-        clock_now_s = now_s + clock_s
-        self._ours = [(at, node) for at, node in self._ours if clock_now_s - at < HOUR] + [(clock_now_s, name)]
-        own.most_drains_in_an_hour = max(own.most_drains_in_an_hour, len({node for _, node in self._ours}))
         # What has been out for longer than `repair_after_s` is in the repair pool, as far as that reaches.
         ours = [n for n, v in self.slurm.views.items() if v.draining and parse_reason(v.reason) is not None]
         new = sum(now_s - self._last.get(n, now_s) < REPAIR_AFTER_S for n in ours)
