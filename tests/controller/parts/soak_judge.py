@@ -113,8 +113,10 @@ class Judge:
     def asked(self, name: str, clock_s: float) -> None:
         """A drain of the node was let through at this time of the controller's clock, which measures the hour.
 
-        What is let through while Slurm is away is done when it is back.
+        What is let through while Slurm is away is done when it is back. A node that Slurm lacks counts for nothing.
         """
+        if name not in self.slurm.views:
+            return
         self._ours = [(at, node) for at, node in self._ours if clock_s - at < HOUR] + [(clock_s, name)]
         most = len({node for _, node in self._ours})
         self.figures.most_drains_in_an_hour = max(self.figures.most_drains_in_an_hour, most)
