@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from nodetriage.agent.machine.host import Host
+from nodetriage.agent.settings.config import defaults
+from nodetriage.agent.settings.expected import with_profile
 from nodetriage.agent.workers.run import run
-from nodetriage.checks.profiles import catalogue
 from nodetriage.checks.registry import ALL
 
 ROOT = Path(__file__).parents[1]
@@ -53,15 +54,15 @@ def ours(rounds: int) -> tuple[dict[str, float], int]:
         asked += 1
 
     host = Host(ROOT / "tests/hosts" / MACHINE, announce=announce)
-    policies = catalogue.policies(catalogue.profiles()[MACHINE], {}, "")
+    checks = with_profile(defaults(ALL), host, MACHINE).enabled
     memories: dict[str, Any] = {}
     spent_s = dict.fromkeys((check.name for check in ALL), 0.0)
     for number in range(rounds + 1):
         if number == 1:  # the first is the warm-up
             asked, spent_s = 0, dict.fromkeys(spent_s, 0.0)
-        for check in ALL:
+        for check in checks:
             started_s = time.process_time()
-            result = run(check, host.for_check(check, ()), policies[check.name], memories.get(check.name))
+            result = run(check, host.for_check(check, ()), check.policy, memories.get(check.name))
             memories[check.name] = result.memory
             spent_s[check.name] += time.process_time() - started_s
     return {name: seconds / rounds * 1000 for name, seconds in spent_s.items()}, asked // rounds
