@@ -28,6 +28,9 @@ max_nodes = 10000
 max_percent = 100
 partition_max_nodes = 10000
 partition_max_percent = 100
+witnessed_max_drains_per_hour = 10000
+witnessed_max_nodes = 10000
+witnessed_max_percent = 100
 """
 
 
