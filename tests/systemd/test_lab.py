@@ -97,7 +97,9 @@ def test_a_fault_on_one_node_drains_it_and_requeues_its_job_through_the_installe
     assert job(head, number)["JobState"] == "PENDING"
     assert "nodetriage: gpu_off_bus 0000:3a:00.0" in head.run("scontrol show node n2")
     assert "gpu_off_bus" in sick.attempt("nodetriage status").stdout
-    figures = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:7444/metrics\").read().decode())'"
+    figures = (
+        "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:7444/metrics\").read().decode())'"
+    )
     eventually(head, figures, 'nodetriage_actions{kind="drain",status="done"} 1.0')
     eventually(head, figures, "nodetriage_agents_connected 3.0")
 

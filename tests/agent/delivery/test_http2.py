@@ -228,21 +228,24 @@ def status(number: str, text: str = "") -> Callable[[Peer], None]:
     return lambda peer: peer.h2.send_headers(1, trailers, end_stream=True)
 
 
+TOO_LONG = "expected at most 4194304 bytes, not compressed; got a message of {} compressed"
+
+
 @pytest.mark.parametrize(
     ("then", "why"),
     [
         (status("14", "back in a minute: 5%25"), "UNAVAILABLE: back in a minute: 5%"),
         (status("0"), "OK: "),
-        (status("99"), "no known status (99): "),
+        (status("99"), "unknown status (99): "),
         (lambda peer: peer.h2.reset_stream(1, 8), "the controller broke the call off (HTTP/2 error 8)"),
         (
             lambda peer: peer.h2.close_connection(11, b"too_many_pings"),
             "the controller is going away (too_many_pings 11)",
         ),
         (lambda peer: peer.transport.close(), "the connection was closed"),
-        (lambda peer: peer.transport.write(b"\0\0\1\0\0\0\0\0\7x"), "broke the rules of HTTP/2"),
-        (lambda peer: peer.h2.send_data(1, b"\0\x7f\xff\xff\xff"), "a message of 2147483647 bytes, not compressed"),
-        (lambda peer: peer.h2.send_data(1, message(b"x", compressed=1)), "a message of 1 bytes, compressed"),
+        (lambda peer: peer.transport.write(b"\0\0\1\0\0\0\0\0\7x"), "the controller broke the rules of HTTP/2"),
+        (lambda peer: peer.h2.send_data(1, b"\0\x7f\xff\xff\xff"), TOO_LONG.format("2147483647 bytes, not")),
+        (lambda peer: peer.h2.send_data(1, message(b"x", compressed=1)), TOO_LONG.format("1 bytes,")),
     ],
 )
 def test_every_end_has_one_line_that_says_why(tmp_path: Path, then: Callable[[Peer], None], why: str) -> None:
