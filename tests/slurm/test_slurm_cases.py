@@ -208,5 +208,5 @@ def test_a_node_that_slurm_lost_is_a_finding_and_is_drained_and_its_job_is_reque
     controller.run()
     assert slurm_cluster.flags("n2") >= {"DOWN", "DRAIN"}
     assert re.match(r"nodetriage: node_lost node \[incident", slurm_cluster.node("n2")["Reason"])
-    assert slurm_cluster.job(job)["Restarts"] == "1"
+    wait_until(lambda: slurm_cluster.job(job)["Restarts"] == "1", LIMIT_S, "Slurm requeues the job of a dead node")
     assert controller.outcomes("requeue") == {}
