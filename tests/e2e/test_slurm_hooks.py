@@ -253,6 +253,10 @@ mode = "enforce"
 max_nodes = 1
 [shadow]
 trusted = ["board"]
+# A file system that another test hangs on this machine at the same time.
+[[rule]]
+fault = "mount_hung"
+action = "record"
 """
 # The limits hold every drain, so that what is drained is drained by Slurm, for a job that a hook refused.
 HOOKS_ALONE = f"""\
