@@ -87,7 +87,7 @@ def test_the_rule_that_says_most_decides_and_of_equals_the_later() -> None:
         ("autority = 'act'", "autority: unknown key"),
         ("mode = 'full'", "mode: expected one of"),
         ("[severity]\nhi = 'record'", "unknown hi"),
-        ("[severity]\nhigh = 'reboot'", "severity.high: expected one of"),
+        ("[severity]\ncritical = 'reboot'", "severity.critical: expected one of"),
         ("[[rule]]\nfault = 'gpu_on_fire'\naction = 'record'", "gpu_on_fire': expected a fault code"),
         ("[[rule]]\nfault = 'mount_hung'", "missing key: action"),
         ("[[rule]]\naction = 'record'\nconfirm = 0", "confirm of at least 1"),
@@ -227,7 +227,7 @@ class Run:
             worst = max((f.severity for f in node.open_findings), default=Severity.INFO)
             excused = node.maintenance is not None or common_mode.covering(self.state, node)
             if worst is Severity.CRITICAL and self.rules.mode is Mode.ENFORCE and not excused:
-                assert node.drain is not None, "a high fault is never forgotten"
+                assert node.drain is not None, "a critical fault is never forgotten"
 
 
 NODE = st.sampled_from(NODES)

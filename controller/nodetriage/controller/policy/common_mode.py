@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.drains import repair
+from nodetriage.controller.policy.findings import with_agent
 from nodetriage.controller.policy.fleet_state import FleetIncident
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import FindingFact, FleetState, NodeFacts, NodeState, OperatorCommand
@@ -44,7 +45,7 @@ def covering(fleet: FleetState, node: NodeFacts) -> tuple[FleetIncident, ...]:
 
 def places(node: NodeFacts) -> tuple[str, ...]:
     """All that the node shares with others."""
-    return (*node.places, f"agent {node.version}") if node.version else node.places
+    return with_agent(node.places, node.version)
 
 
 def settle_s(fleet: FleetState, node: NodeFacts, now: datetime, rules: CommonMode) -> float:

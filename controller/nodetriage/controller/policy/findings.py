@@ -113,9 +113,14 @@ def _new(node: NodeFacts, event: NodeEvent, work: UnitOfWork) -> FindingFact:
         boot_id=event.boot_id,
         seq=event.seq,
         # The agent that found it: an incident of a version covers the finding also when the agent is rolled back.
-        places=(*event.places, f"agent {node.version}") if node.version else event.places,
+        places=with_agent(event.places, node.version),
         confidence=event.confidence,
     )
+
+
+def with_agent(places: tuple[str, ...], version: str) -> tuple[str, ...]:
+    """What a node shares with others, the agent's `version` included where it is known."""
+    return (*places, f"agent {version}") if version else places
 
 
 def _began_at(node: NodeFacts, event: NodeEvent, work: UnitOfWork) -> datetime:
