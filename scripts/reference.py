@@ -21,6 +21,7 @@ from typing import Any
 from terminal import on_a_terminal
 
 from nodetriage.agent.settings import config as agent
+from nodetriage.agent.site_commands import SiteCommand
 from nodetriage.checks.model.settings import as_toml
 from nodetriage.checks.registry import ALL
 from nodetriage.controller import config as controller
@@ -67,6 +68,12 @@ CONTROLLER = """
 
 `/etc/nodetriage/controller.toml`, then `controller.d/*.toml` beside it.
 """
+SITE_COMMAND = """
+### `[checks.command.NAME]`
+
+A program of the site as a check with that name ([checks](checks.md#commands-of-the-site)).
+
+"""
 POLICY = """
 ## Policy
 
@@ -93,6 +100,7 @@ def settings_page() -> str:
         )
         parts += ["\n", table(type(check.policy))] if plain(type(check.policy)) else []
         parts += tables(type(check.policy), f"checks.{check.name}", "####")
+    parts += [SITE_COMMAND, table(SiteCommand)]
     parts += [CONTROLLER, *tables(controller.ControllerSettings), POLICY, table(rules.Policy), *tables(rules.Policy)]
     return "".join(parts)
 

@@ -310,7 +310,7 @@ def is_bad(agent: Agent) -> bool:
 def site_settings(folder: Path, node: str) -> str:
     return (
         f'{PATIENT}trusted = ["board"]\n'
-        f'[[hooks.command]]\nname = "board"\nargv = ["/usr/bin/test", "!", "-e", "{folder}/{node}.bad"]\n'
+        f'[checks.command.board]\nrun = "/usr/bin/test ! -e {folder}/{node}.bad"\nexit_codes = "nhc"\n'
         'severity = "critical"\nevery_s = 1\n'
         f'[checks.fs_mounts]\nfrom_fstab = false\nevery_s = 1\n[checks.fs_mounts.expected."{folder}/mnt"]\n'
     )
@@ -425,7 +425,7 @@ def test_a_command_that_hangs_delays_no_job_beyond_the_deadline(
     hooked: SlurmCluster, folder: Path, new_agent: Callable[..., HookAgent]
 ) -> None:
     agent = new_agent(
-        f'{ENFORCE}deadline_s = 0.5\n[[hooks.command]]\nname = "slow"\nargv = ["/bin/sleep", "600"]\n'
+        f'{ENFORCE}deadline_s = 0.5\n[checks.command.slow]\nrun = "/bin/sleep 600"\n'
         'timeout_s = 30\nseverity = "critical"\n',
         ready=lambda a: a.check("gpu_xid")["outcome"],
     )
@@ -446,7 +446,7 @@ def test_what_a_check_found_refuses_no_job_once_it_is_switched_off(
 
     agent.program.stop()
     text = agent.settings.read_text()
-    agent.settings.write_text(text[: text.index("[[hooks.command]]")])
+    agent.settings.write_text(text[: text.index("[checks.command.board]")])
     agent.start()
 
     assert hook_says(agent).startswith("0 ")

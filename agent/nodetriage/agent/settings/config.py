@@ -9,9 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from nodetriage.agent.settings import layers
+from nodetriage.agent.settings import commands, layers
 from nodetriage.agent.settings.layers import Layer
-from nodetriage.agent.site_commands import HookCommand, check_of
+from nodetriage.agent.site_commands import SiteCommand, check_of
 from nodetriage.checks.model import Check
 from nodetriage.checks.model.settings import ConfigError, leaf_keys, merged, replace_from
 
@@ -102,7 +102,7 @@ class ProgramSettings:
 
 
 CHEAP = "cheap"  # in a hook's list: every check that is marked as cheap enough
-COMMANDS = "commands"  # in a hook's list: every [[hooks.command]]
+COMMANDS = "commands"  # in a hook's list: every [checks.command.NAME]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +118,12 @@ class HookSettings:
     reuse_s: float = 1.0  # a hook uses a result that is younger, instead of a run of its own
     prolog_checks: tuple[str, ...] = (CHEAP, COMMANDS)  # run before each job: names of checks, cheap, commands
     epilog_checks: tuple[str, ...] = (CHEAP, "gpu_processes")  # run after each job: likewise
-    command: tuple[HookCommand, ...] = ()  # the site's own commands
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.deadline_s <= 60:
             raise ValueError(f"deadline_s: expected 0.05 to 60, got {self.deadline_s:g}")
         if self.stale_after < 1 or self.fresh_s < 1:
             raise ValueError("expected stale_after and fresh_s of at least 1")
-        names = [command.name for command in self.command]
-        if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise ValueError(f"command: {twice} is there twice; expected one command of a name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +176,7 @@ class AgentSettings(Sections):
     """All settings of a running agent."""
 
     checks: Mapping[str, CheckSettings] = field(default_factory=dict)
+    commands: Mapping[str, SiteCommand] = field(default_factory=dict)  # [checks.command.NAME]; each is a check too
     files: tuple[Path, ...] = ()  # the files that were read, in order
     sources: Mapping[str, str] = field(default_factory=dict)  # by key: the file and table that set it
 
@@ -209,32 +206,35 @@ def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "", ignore: 
             alone, _ = _applied(alone, settings, layer)
         node = node_name(alone.agent.node)
     sections, sources = Sections(), dict[str, str]()
+    own_commands, all_commands = dict[str, SiteCommand](), dict[str, SiteCommand]()
+    taken = (*settings, CHEAP, COMMANDS)
     for layer in read:
         result = _applied(sections, settings, layer)
+        all_commands = commands.merged(all_commands, layer, taken)  # so that those of other nodes are checked too
         if layer.applies(node):
             sections, settings = result
+            own_commands = commands.merged(own_commands, layer, taken)
             sources |= dict.fromkeys(leaf_keys(layer.table), layer.where)
-    settings = _with_commands(sections.hooks, settings, sources)
+    settings |= {n: CheckSettings(check_of(n, c), c.enabled) for n, c in own_commands.items()}
+    _check_lists(sections.hooks, settings, sources)
     parts = {f.name: getattr(sections, f.name) for f in dataclasses.fields(sections)}
-    return AgentSettings(**parts, checks=MappingProxyType(settings), files=files, sources=MappingProxyType(sources))
+    return AgentSettings(
+        **parts,
+        checks=MappingProxyType(settings),
+        commands=MappingProxyType(own_commands),
+        files=files,
+        sources=MappingProxyType(sources),
+    )
 
 
-def _with_commands(
-    hooks: HookSettings, settings: Mapping[str, CheckSettings], sources: Mapping[str, str]
-) -> dict[str, CheckSettings]:
-    """The checks and the site's commands. Raises ConfigError for a name that is taken, or that a hook's list lacks."""
-    for command in hooks.command:
-        if command.name in (*settings, CHEAP, COMMANDS):
-            where = sources.get("hooks.command", "hooks")
-            raise ConfigError(f"{where}: hooks.command.name: {command.name} is taken; choose another name")
-    settings = {**settings, **{c.name: CheckSettings(check_of(c)) for c in hooks.command}}
+def _check_lists(hooks: HookSettings, settings: Mapping[str, CheckSettings], sources: Mapping[str, str]) -> None:
+    """Raises ConfigError for a hook's list that names what is no check."""
     for key in ("prolog_checks", "epilog_checks"):
         where = sources.get(f"hooks.{key}", "")  # the default names checks that another catalogue may lack
         for name in getattr(hooks, key) if where else ():
             if name not in (*settings, CHEAP, COMMANDS):
                 known = ", ".join((CHEAP, COMMANDS, *sorted(settings)))
                 raise ConfigError(f"{where}: hooks.{key}: unknown check {name!r}; expected one of {known}")
-    return settings
 
 
 def _applied(
@@ -245,7 +245,7 @@ def _applied(
     if not isinstance(tuned, dict):
         raise ConfigError(f"{layer.where}: checks: expected a table, got {tuned!r}")
     settings = dict(settings)
-    for name, keys in tuned.items():
+    for name, keys in commands.without(tuned).items():
         settings[name] = _tuned(settings, name, keys, layer.where)
     return replace_from(Sections, sections, table, layer.where, ""), settings
 

@@ -20,7 +20,7 @@ import msgspec
 from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC
-from nodetriage.agent.site_commands import HookCommand, check_of
+from nodetriage.agent.site_commands import SiteCommand, check_of
 from nodetriage.agent.workers import memory
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, Finding, KernelRecord, Outcome, latest
@@ -46,7 +46,7 @@ class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
     policies: dict[str, dict[str, Any]]
     quarantined: tuple[str, ...] = ()
     programs: dict[str, tuple[str, ...]] = {}  # how to call them, by the name that checks use
-    commands: tuple[HookCommand, ...] = ()  # the site's own checks
+    commands: dict[str, SiteCommand] = {}  # the site's own checks, by name
 
 
 class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
@@ -159,7 +159,7 @@ class Session:
             self._root, self._host = setup.root, Host(setup.root, announce=self._doing.say)
         self._host.quarantine(frozenset(setup.quarantined))
         self._host.call_programs(setup.programs)
-        commands = {command.name: check_of(command) for command in setup.commands}
+        commands = {name: check_of(name, command) for name, command in setup.commands.items()}
         self._checks = {**self._shipped, **commands}
         self._policies = {
             name: replace_from(type(self._checks[name].policy), self._checks[name].policy, table, "agent", name)
