@@ -44,6 +44,50 @@ def test_a_memory_table_without_a_total_is_broken(tmp_path: Path, text: str) -> 
         mem_size.read(Host(tmp_path))
 
 
+def grace(root: Path, cpu_kib: tuple[int, ...], gpu_kib: tuple[int, ...]) -> Path:
+    """A tree whose kernel counts the GPUs' memory: the CPUs' nodes first, then a node for each GPU."""
+    put(root, "proc/meminfo", f"MemTotal:       {sum(cpu_kib) + sum(gpu_kib)} kB\nMemFree: 1 kB\n")
+    nodes = (*cpu_kib, *gpu_kib)
+    for node, kib in enumerate(nodes):
+        put(root, f"sys/devices/system/node/node{node}/meminfo", f"Node {node} MemTotal:       {kib} kB\n")
+    put(root, "sys/devices/system/node/has_cpu", f"0-{len(cpu_kib) - 1}\n")
+    put(root, "sys/devices/system/node/has_memory", f"0-{len(nodes) - 1}\n")
+    return root
+
+
+@pytest.mark.parametrize(("cpu_gib", "missing"), [((478, 476), False), ((478, 238), True), ((478, 0), True)])
+def test_memory_of_gpus_stands_for_none_of_the_hosts(tmp_path: Path, cpu_gib: tuple[int, int], missing: bool) -> None:
+    root = grace(tmp_path, tuple(gib * GIB for gib in cpu_gib), (185 * GIB,) * 4)
+
+    findings = list(mem_size.judge(mem_size.read(Host(root)), None, mem_size.Policy(expected_gib=960)))
+
+    assert [f.fault for f in findings] == ["mem_missing"] * missing
+
+
+def test_memory_on_cxl_is_the_hosts_though_its_node_has_no_cpu(tmp_path: Path) -> None:
+    root = grace(tmp_path, (1008 * GIB,), (1024 * GIB,))
+    (root / "sys/bus/cxl/devices/region0").mkdir(parents=True)
+
+    assert mem_size.read(Host(root)) == 2032 * GIB
+
+
+def test_a_kernel_without_numa_nodes_counts_the_memory_of_coherent_gpus_too(tmp_path: Path) -> None:
+    put(tmp_path, "proc/meminfo", "MemTotal:       1283457024 kB")
+    for bus in range(4):
+        put(tmp_path, f"sys/bus/pci/devices/000{bus}:01:00.0/uevent", "PCI_CLASS=30200\nPCI_ID=10DE:2941\n")
+    (finding,) = mem_size.judge(mem_size.read(Host(tmp_path)), None, mem_size.Policy(expected_gib=960))
+
+    assert finding.evidence == {"found_gib": 484.0, "expected_gib": 960}
+
+
+@pytest.mark.parametrize("text", ["all", "0-", "0-1-2", "99999"])
+def test_a_list_of_nodes_that_is_none_is_broken(tmp_path: Path, text: str) -> None:
+    put(grace(tmp_path, (GIB,), (GIB,)), "sys/devices/system/node/has_cpu", text)
+
+    with pytest.raises(ValueError, match="list of nodes"):
+        mem_size.read(Host(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("at_s", "clock", "faulty"),
     [
@@ -81,6 +125,49 @@ def test_units_that_failed_or_restart_are_found_and_others_are_not(systemd: Path
         ("slurmd.service", "service_failed", Severity.MAJOR),
         ("munge.service", "service_failed", Severity.MAJOR),
     ]
+
+
+POWERD = "nvidia-powerd.service loaded failed failed nvidia-powerd service\n"
+FABRIC = "nvidia-fabricmanager.service loaded failed failed NVIDIA fabric manager service\n"
+IMEX = "nvidia-imex.service loaded failed failed NVIDIA IMEX service\n"
+PERSISTENCED = "nvidia-persistenced.service loaded failed failed NVIDIA Persistence Daemon\n"
+
+
+def gpu(root: Path, device: str, kind: str = "30200") -> None:
+    put(root, f"sys/bus/pci/devices/0000:{device}:00.0/uevent", f"PCI_CLASS={kind}\nPCI_ID=10DE:{device}\n")
+
+
+def failed_units(root: Path, listed: str) -> list[str]:
+    put(root, "commands/systemctl.txt", listed)
+    return [f.component for f in services.judge(services.read(Host(root)), None, services.Policy())]
+
+
+def test_a_unit_whose_hardware_is_absent_may_fail(systemd: Path) -> None:
+    gpu(systemd, "26B9")  # L40S: PCIe, no NVSwitch
+    put(systemd, "sys/class/dmi/id/chassis_type", "23\n")
+
+    assert failed_units(systemd, POWERD + FABRIC + IMEX + PERSISTENCED) == ["nvidia-persistenced.service"]
+
+
+@pytest.mark.parametrize(("device", "kind"), [("22A3", "68000"), ("2901", "30200"), ("3182", "30200")])
+def test_the_fabric_manager_must_not_fail_where_there_are_nvswitches(systemd: Path, device: str, kind: str) -> None:
+    gpu(systemd, device, kind)
+
+    assert failed_units(systemd, POWERD + FABRIC) == ["nvidia-fabricmanager.service"]
+
+
+def test_powerd_counts_on_a_notebook_and_imex_where_a_domain_is_configured(systemd: Path) -> None:
+    put(systemd, "sys/class/dmi/id/chassis_type", "10\n")
+    put(systemd, "etc/nvidia-imex/nodes_config.cfg", "10.0.0.1\n")
+
+    assert failed_units(systemd, POWERD + IMEX + FABRIC) == ["nvidia-powerd.service", "nvidia-imex.service"]
+
+
+def test_an_expected_unit_counts_whatever_hardware_there_is(systemd: Path) -> None:
+    put(systemd, "commands/systemctl.txt", FABRIC)
+    policy = services.Policy(expected={"nvidia-fabricmanager.service": Severity.MAJOR})
+
+    assert [f.fault for f in services.judge(services.read(Host(systemd)), None, policy)] == ["service_down"]
 
 
 def test_an_expected_unit_must_be_active_and_a_mark_before_its_name_is_no_part_of_it(systemd: Path) -> None:

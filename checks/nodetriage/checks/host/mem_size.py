@@ -1,6 +1,8 @@
 """A node with less memory than it should have: the firmware leaves out a DIMM that fails its training at boot.
 
-Reads MemTotal of /proc/meminfo (proc_meminfo(5)): what the kernel may use, about 2 % less than what is installed.
+Reads MemTotal of /proc/meminfo (proc_meminfo(5)): what the kernel may use, about 2 % less than what is installed. Where
+GPUs share their memory with the CPUs (Grace), the kernel counts it too, as NUMA nodes without CPUs; then only the nodes
+with CPUs count (/sys/devices/system/node, Documentation/ABI/stable/sysfs-devices-node).
 """
 
 import re
@@ -10,7 +12,13 @@ from dataclasses import dataclass
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
 
 _FILE = "/proc/meminfo"
-_TOTAL = re.compile(r"^MemTotal:\s+(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
+_TOTAL = re.compile(r"^(?:Node \d+ )?MemTotal:\s+(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
+_NODES = "/sys/devices/system/node"
+_CXL = "/sys/bus/cxl/devices/region*"  # memory on CXL is the host's, though no CPU is in its node
+_KIB_PER_GIB = 1 << 20
+# GiB that each GPU adds to MemTotal, by PCI device: GH200 with 96 and 144 GB, GB200, GB300. Only for a kernel without
+# NUMA nodes, which cannot say it.
+_COHERENT_GIB = {0x2342: 95, 0x2348: 143, 0x2941: 185, 0x31C2: 277}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +31,43 @@ class Policy:
 
 
 def read(host: Host) -> int:
-    """MemTotal in KiB. Raises Unavailable without the file, ValueError where it has no such line."""
+    """The CPUs' memory in KiB. Raises Unavailable without the file, ValueError where it has no such line."""
     if not host.exists(_FILE):
         raise Unavailable(f"no {_FILE}")
-    found = _TOTAL.search(host.text(_FILE))
+    total = _total(host, _FILE)
+    with_cpu, with_memory = _nodes(host, "has_cpu"), _nodes(host, "has_memory")
+    if not with_cpu or not with_memory:
+        gpus = (_COHERENT_GIB.get(d.device, 0) for d in host.pci_devices() if d.is_nvidia_gpu and not d.is_virtual)
+        return max(0, total - sum(gpus) * _KIB_PER_GIB)
+    if with_memory <= with_cpu or host.glob(_CXL):
+        return total
+    return sum(_total(host, f"{_NODES}/node{node}/meminfo") for node in sorted(with_memory & with_cpu))
+
+
+def _total(host: Host, path: str) -> int:
+    found = _TOTAL.search(host.text(path))
     if not found:
-        raise ValueError(f'{_FILE}: expected a line "MemTotal: NUMBER kB", found none')
+        raise ValueError(f'{path}: expected a line "MemTotal: NUMBER kB", found none')
     return int(found[1])
+
+
+def _nodes(host: Host, name: str) -> frozenset[int]:
+    """A list of NUMA nodes such as 0-1,4; empty where this kernel has none."""
+    try:
+        text = host.text(f"{_NODES}/{name}")
+    except FileNotFoundError:
+        return frozenset()
+    spans = [part.split("-") for part in text.split(",") if part]
+    if not all(len(span) <= 2 and all(n.isdecimal() and len(n) < 5 for n in span) for span in spans):
+        raise ValueError(f"{_NODES}/{name}: expected a list of nodes such as 0-1,4, got {text[:60]!r}")
+    return frozenset(node for span in spans for node in range(int(span[0]), int(span[-1]) + 1))
 
 
 def judge(now: int, before: int | None, policy: Policy) -> Iterator[Finding]:
     """Raises Unavailable where neither profile nor settings say how much memory there should be."""
     if not policy.expected_gib:
         raise Unavailable("expected_gib is not set")
-    found_gib = now / (1 << 20)
+    found_gib = now / _KIB_PER_GIB
     if found_gib < policy.expected_gib * (1 - policy.tolerance_pct / 100):
         evidence = {"found_gib": round(found_gib, 1), "expected_gib": policy.expected_gib}
         yield Finding("memory", "mem_missing", policy.severity, evidence)

@@ -14,6 +14,7 @@ FOLDER = "/sys/bus/pci/devices"
 # By base class and subclass.
 _KINDS = {0x0108: "nvme", 0x0200: "nic", 0x0207: "nic", 0x0300: "gpu", 0x0302: "gpu", 0x0680: "nvswitch"}
 _OF_NVIDIA = ("gpu", "nvswitch")  # from other makers these are the BMC's display, and bridges
+_SWITCHED_GPUS = (0x2901, 0x3182)  # B200 and B300 on HGX boards
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -57,3 +58,9 @@ def _part(device: PciDevice, kind: str) -> PciPart:
 def _kind(device: PciDevice) -> str:
     kind = _KINDS.get(device.class_code >> 8, "")
     return "" if kind in _OF_NVIDIA and device.vendor != NVIDIA else kind
+
+
+def has_nvswitches(host: Host) -> bool:
+    """Whether this machine has NVSwitches: on PCI, or behind GPUs of a board whose switches are not on PCI."""
+    devices = host.pci_devices()
+    return any(_kind(d) == "nvswitch" or (d.is_nvidia_gpu and d.device in _SWITCHED_GPUS) for d in devices)
