@@ -1,5 +1,6 @@
 """PCIe errors that the kernel counted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,13 +46,13 @@ def test_an_error_that_only_the_port_above_logged_is_the_device_s() -> None:
     assert (finding.component, finding.evidence["seen_by"]) == (NIC, PORT)
 
 
-def test_both_ends_of_one_link_give_one_finding() -> None:
+def test_both_ends_of_one_link_give_one_finding_with_the_errors_of_both() -> None:
     before = (counts(0), counts(0, PORT, NIC))
     now = (counts(60, nonfatal={"CmpltTO": 2}), counts(60, PORT, NIC, nonfatal={"CmpltTO": 5}))
 
     (finding,) = judge(now, before, Policy())
 
-    assert (finding.evidence["errors"], finding.evidence["seen_by"]) == (5, PORT)
+    assert (finding.evidence["errors"], finding.evidence["seen_by"]) == (7, PORT)
 
 
 def test_the_total_counts_where_it_rose_more_than_the_names_that_the_kernel_knows() -> None:
@@ -92,6 +93,29 @@ def test_counters_that_make_no_sense_are_found(tmp_path: Path, text: str) -> Non
 
     assert finding.fault == "pcie_unreadable"
     assert "aer_dev_fatal" in str(finding.evidence["error"])
+
+
+def test_errors_of_a_link_above_a_switch_are_told_once_with_all_devices_behind_it(hosts: Path) -> None:
+    tree = hosts / "switch-uplink-narrow"
+    before = run(CHECK, Host(tree / "before"), CHECK.policy, None).memory
+
+    found = run(CHECK, Host(tree), CHECK.policy, before).findings
+
+    assert {(f.component, f.fault): f.evidence["errors"] for f in found} == {
+        ("0000:16:00.0", "pcie_correctable"): 2000,
+        ("0000:16:00.0", "pcie_nonfatal"): 1000,
+    }
+    assert {f.evidence["behind"] for f in found} == {"0000:18:00.0 0000:19:00.0"}
+
+
+def test_errors_below_a_switch_are_those_of_the_one_device_there(hosts: Path) -> None:
+    tree = hosts / "switch-uplink-narrow/before"
+    below = next(c for c in read(Host(tree)) if c.address == "0000:17:01.0")
+    now = replace(below, at_s=below.at_s + 60, errors={**below.errors, "fatal": {"TLP": 1, "TOTAL_ERR_FATAL": 1}})
+
+    (finding,) = judge((now,), read(Host(tree)), Policy())
+
+    assert (finding.component, finding.fault, "behind" in finding.evidence) == ("0000:19:00.0", "pcie_fatal", False)
 
 
 def test_aer_and_xid_79_of_one_gpu_name_one_part(hosts: Path) -> None:

@@ -92,7 +92,113 @@ def test_a_site_can_say_what_a_slot_has() -> None:
 def test_a_device_that_does_not_answer_shows_all_ones_and_is_found(tmp_path: Path) -> None:
     put(tmp_path, "0000:18:00.0", "20700", current_link_width="63", current_link_speed="Unknown")
 
-    assert [f.fault for f in judge(read(Host(tmp_path)), None, Policy())] == ["pcie_unreadable"]
+    assert off_the_bus(tmp_path) == [("0000:18:00.0", Severity.CRITICAL, "current_link_width is 63")]
+
+
+def off_the_bus(root: Path) -> list[tuple[str, Severity, object]]:
+    found = list(judge(read(Host(root)), None, Policy()))
+    assert {f.fault for f in found} <= {"pcie_off_bus"}
+    return [(f.component, f.severity, f.evidence["reason"]) for f in found]
+
+
+def test_a_device_that_the_kernel_knows_to_be_gone_refuses_its_files(tmp_path: Path) -> None:
+    place = put(tmp_path, "0000:18:00.0", "20700", max_link_width="255", max_link_speed="Unknown")
+    path = f"/{place.relative_to(tmp_path)}"
+    refused = [f'"{path}/{name}" = "EINVAL"' for name in ("current_link_width", "current_link_speed")]
+    (tmp_path / "errors.toml").write_text("\n".join(refused) + "\n")
+
+    assert off_the_bus(tmp_path) == [("0000:18:00.0", Severity.CRITICAL, "current_link_width cannot be read")]
+
+
+def test_a_configuration_space_of_ones_is_a_device_off_the_bus(tmp_path: Path) -> None:
+    unknown = {"current_link_width": "0", "current_link_speed": "Unknown"}
+    put(tmp_path, "0000:18:00.0", "20700", **unknown).joinpath("config").write_bytes(b"\xff" * 256)
+
+    assert off_the_bus(tmp_path) == [("0000:18:00.0", Severity.CRITICAL, "the configuration space holds ones only")]
+
+
+def test_a_device_that_lost_its_link_in_this_boot_is_off_the_bus_and_one_that_never_had_it_is_not() -> None:
+    down = replace(NIC, width=0, speed_gts=0)
+
+    assert [(f.fault, f.severity) for f in found(down, NIC)] == [("pcie_off_bus", Severity.CRITICAL)]
+    assert [(f.fault, f.severity) for f in found(down, down)] == [("pcie_unreadable", Severity.MAJOR)]
+
+
+def test_a_device_that_the_kernel_has_suspended_is_not_off_the_bus(tmp_path: Path) -> None:
+    place = put(tmp_path, "0000:18:00.0", "20700", current_link_width="63", current_link_speed="Unknown")
+    (place / "power").mkdir()
+    (place / "power/runtime_status").write_text("suspended\n")
+    put(tmp_path, "0000:19:00.0", "20700")
+
+    assert off_the_bus(tmp_path) == []
+
+
+def test_a_switch_that_is_off_the_bus_stands_for_what_is_behind_it() -> None:
+    uplink = Link("0000:16:00.0", "switch", "0000:15:01.0", behind=("0000:18:00.0", "0000:19:00.0"), silent="ones")
+    below = [Link(f"0000:{n}:00.0", "nic", "", behind=(f"0000:{n}:00.0",), silent="ones") for n in (18, 19)]
+    other = Link("0000:9d:00.0", "gpu", "", behind=("0000:9d:00.0",), silent="ones")
+
+    lost = list(judge((uplink, *below, other), None, Policy()))
+
+    assert [(f.component, f.evidence.get("behind", "")) for f in lost] == [
+        ("0000:16:00.0", "0000:18:00.0 0000:19:00.0"),
+        ("0000:9d:00.0", ""),
+    ]
+
+
+def test_an_old_kernel_that_cannot_name_a_speed_does_not_lose_the_device(tmp_path: Path) -> None:
+    put(tmp_path, "0000:18:00.0", "20700", current_link_speed="Unknown", max_link_speed="Unknown")
+
+    assert off_the_bus(tmp_path) == []
+
+
+@pytest.mark.parametrize("tree", ["switch-uplink-narrow", "switch-uplink-narrow/before"])
+def test_a_narrow_link_above_a_switch_is_told_once_with_all_devices_behind_it(hosts: Path, tree: str) -> None:
+    (finding,) = judge(read(Host(hosts / tree)), None, Policy())
+
+    assert (finding.component, finding.fault, finding.severity) == ("0000:16:00.0", "pcie_link_narrow", Severity.MAJOR)
+    assert finding.evidence["behind"] == "0000:18:00.0 0000:19:00.0"
+    assert (finding.evidence["kind"], finding.evidence["port"]) == ("switch", "0000:15:01.0")
+
+
+def test_the_other_links_below_a_switch_are_judged_on_their_own(hosts: Path) -> None:
+    links = {link.address: link for link in read(Host(hosts / "switch-uplink-narrow"))}
+
+    assert {a: (link.kind, link.port) for a, link in links.items() if link.port} == {
+        "0000:16:00.0": ("switch", "0000:15:01.0"),
+        "0000:18:00.0": ("gpu", "0000:17:00.0"),
+        "0000:19:00.0": ("nic", "0000:17:01.0"),
+    }
+
+
+def test_a_slot_that_a_bios_holds_at_a_lower_speed_since_boot_is_a_warning(hosts: Path) -> None:
+    memory = None
+    for _ in range(5):
+        memory = next_state(memory, now := read(Host(hosts / "gen4-limited-slots")))
+
+    found = list(judge(now, memory, Policy()))
+
+    assert {f.fault for f in found} == {"pcie_link_slow"}
+    assert {f.severity for f in found} == {Severity.WARNING}
+    assert {f.evidence["since_boot"] for f in found} == {True}
+
+
+def test_a_link_that_fell_in_this_boot_or_below_what_the_site_expects_is_more_than_a_warning() -> None:
+    slow = replace(NIC, speed_gts=16.0)
+    expected = Policy(expected={"nic": Expected(speed_gts=32)})
+
+    assert [f.severity for f in found(slow, NIC, slow, slow)] == [Severity.MAJOR]
+    assert [f.severity for f in found(slow, slow, slow, policy=expected)] == [Severity.MAJOR]
+    assert [f.severity for f in found(slow, slow, slow)] == [Severity.WARNING]
+
+
+def test_two_functions_of_one_card_have_one_link(tmp_path: Path) -> None:
+    for address in ("0000:18:00.0", "0000:18:00.1"):
+        put(tmp_path, address, "20700", current_link_width="8")
+
+    (finding,) = judge(read(Host(tmp_path)), None, Policy())
+
+    assert (finding.component, finding.evidence["behind"]) == ("0000:18:00.0", "0000:18:00.0 0000:18:00.1")
 
 
 def test_a_virtual_machine_without_links_is_skipped_and_not_ok(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""PCIe errors that the kernel counted, of each device and of the port above it: often only that end of a link logs.
+"""PCIe errors that the kernel counted, on both ends of each link between a device and its root complex.
 
 Reads aer_dev_correctable, _nonfatal and _fatal (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats): one
 "NAME COUNT" a line and a TOTAL_ line, which need not be their sum. The files are absent where the firmware handles
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.aer_counters import Counts, read_counts
-from nodetriage.checks.readers.pci import FOLDER, pci_parts
+from nodetriage.checks.readers.pci import FOLDER, hops, pci_parts
 from nodetriage.checks.rules.counters import per_hour
+from nodetriage.checks.rules.pcie_path import behind
 
 _TOTAL = "TOTAL_"
 
@@ -28,24 +29,21 @@ class Policy:
 
 
 def read(host: Host) -> tuple[Counts, ...]:
-    """Raises Unavailable where the kernel counts no PCIe errors."""
-    at_s, found, ports = host.boottime_s(), [], set()
-    for component in pci_parts(host):
-        found.append(read_counts(host, component.folder, component, at_s))
-        if (
-            component.port and component.port not in ports
-        ):  # the functions of one card share its port: the first stands for it
-            ports.add(component.port)
-            found.append(read_counts(host, component.port_folder, component, at_s))
-    if not any(c.errors or c.error for c in found):
+    """Both ends of each link. Raises Unavailable where the kernel counts no PCIe errors."""
+    at_s = host.boottime_s()
+    found: dict[str, Counts] = {}
+    for hop in hops(pci_parts(host)):
+        ends = (*hop.functions, hop.port_folder) if hop.port else hop.functions
+        found |= {folder: read_counts(host, folder, hop, at_s) for folder in ends if folder not in found}
+    if not any(c.errors or c.error for c in found.values()):
         raise Unavailable(f"no aer_dev_* files in {FOLDER}: no such device, or the firmware handles PCIe errors itself")
-    return tuple(found)
+    return tuple(found.values())
 
 
 def judge(now: tuple[Counts, ...], before: tuple[Counts, ...] | None, policy: Policy) -> Iterator[Finding]:
-    """One finding for each device and class of error, from the end of its link that counted more."""
+    """One finding for each link and class of error: the sum of both ends."""
     old = {c.address: c for c in before or ()}
-    found: dict[tuple[str, str], tuple[int, dict[str, Scalar]]] = {}
+    risen: dict[tuple[str, str], list[tuple[int, Counts, Counts]]] = {}
     for counts in now:
         if counts.error:
             yield Finding(
@@ -55,12 +53,10 @@ def judge(now: tuple[Counts, ...], before: tuple[Counts, ...] | None, policy: Po
         for name, errors in counts.errors.items() if earlier else ():
             assert earlier is not None
             if name in earlier.errors and (rise := _rise(earlier.errors[name], errors)) > 0:
-                facts = _evidence(earlier, counts, name, rise)
-                found[counts.component, name] = max(
-                    found.get((counts.component, name), (0, {})), (rise, facts), key=lambda f: f[0]
-                )
-    for (component, name), (rise, facts) in found.items():
-        if name != "correctable" or _storm(rise, float(facts["per_h"]), policy):
+                risen.setdefault((counts.component, name), []).append((rise, earlier, counts))
+    for (component, name), ends in risen.items():
+        facts = _evidence(ends, name)
+        if name != "correctable" or _storm(sum(rise for rise, _, _ in ends), float(facts["per_h"]), policy):
             yield Finding(component, f"pcie_{name}", getattr(policy, name), facts)
 
 
@@ -77,14 +73,20 @@ def _storm(rise: int, per_h: float, policy: Policy) -> bool:
     return rise >= policy.correctable_at_least and per_h >= policy.correctable_per_h
 
 
-def _evidence(old: Counts, new: Counts, name: str, rise: int) -> dict[str, Scalar]:
-    was, now = old.errors[name], new.errors[name]
-    names = [n for n in now if now[n] > was.get(n, 0) and not n.startswith(_TOTAL)]
-    waited_s = new.at_s - old.at_s
-    per_h = round(per_hour(rise, waited_s), 1) if waited_s > 0 else float(rise)
+def _evidence(ends: list[tuple[int, Counts, Counts]], name: str) -> dict[str, Scalar]:
+    """`seen_by` is the end that counted more; often only one end of a link logs."""
+    _, old, new = max(ends, key=lambda end: end[0])
+    errors, waited_s = sum(rise for rise, _, _ in ends), new.at_s - old.at_s
+    names = {
+        n
+        for _, was, now in ends
+        for n, count in now.errors[name].items()
+        if count > was.errors[name].get(n, 0) and not n.startswith(_TOTAL)
+    }
+    per_h = round(per_hour(errors, waited_s), 1) if waited_s > 0 else float(errors)
     return {
-        "errors": rise, "names": " ".join(names), "seen_by": new.address, "kind": new.kind, "over_s": round(waited_s),
-        "per_h": per_h,
+        "errors": errors, "names": " ".join(sorted(names)), "seen_by": new.address, "kind": new.kind,
+        "over_s": round(waited_s), "per_h": per_h, **behind(new.component, new.behind),
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Host
-from nodetriage.checks.readers.pci import PciPart
+from nodetriage.checks.readers.pci import Hop
 from nodetriage.checks.readers.sysfs import REFUSED, error_line, to_count
 
 _FILES = {"fatal": "aer_dev_fatal", "nonfatal": "aer_dev_nonfatal", "correctable": "aer_dev_correctable"}
@@ -17,7 +17,7 @@ _FILES = {"fatal": "aer_dev_fatal", "nonfatal": "aer_dev_nonfatal", "correctable
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Errors of one function by class and name, without zeros. `component` is the device, for a port the one below."""
+    """Errors of one function by class and name, without zeros. `component` is the lower end of its link."""
 
     address: str
     component: str
@@ -25,21 +25,27 @@ class Counts:
     at_s: float  # CLOCK_BOOTTIME of the reading
     errors: Mapping[str, Mapping[str, int]]  # a class that the kernel does not count is absent
     error: str = ""
+    behind: tuple[str, ...] = ()  # functions whose traffic crosses the link
 
 
-def read_counts(host: Host, folder: str, component: PciPart, at_s: float) -> Counts:
+def read_counts(host: Host, folder: str, hop: Hop, at_s: float) -> Counts:
     """The counters in `folder`. A class whose file is absent or refused is left out; any other trouble is `error`."""
-    address, errors = folder.rpartition("/")[2], {}
+    errors: dict[str, Mapping[str, int]] = {}
+    trouble = ""
     for name, file in _FILES.items():
         path = f"{folder}/{file}"
         try:
             errors[name] = _parsed(host.text(path))
         except OSError as error:
             if error.errno not in REFUSED:
-                return Counts(address, component.address, component.kind, at_s, {}, error_line(error, path))
+                trouble = error_line(error, path)
         except ValueError as error:
-            return Counts(address, component.address, component.kind, at_s, {}, f"{path}: {error}")
-    return Counts(address, component.address, component.kind, at_s, errors)
+            trouble = f"{path}: {error}"
+        if trouble:
+            errors = {}
+            break
+    address = folder.rpartition("/")[2]
+    return Counts(address, hop.address, hop.kind, at_s, errors, trouble, hop.behind)
 
 
 @functools.lru_cache(maxsize=64)  # without errors nearly all files are the same
