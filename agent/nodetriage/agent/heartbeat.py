@@ -5,7 +5,7 @@ from typing import Any
 
 from nodetriage.agent.check_scheduler import CheckScheduler
 from nodetriage.agent.core.verdict import Change, CheckVerdict, Kind, OpenFinding
-from nodetriage.agent.delivery import event
+from nodetriage.agent.delivery import event, open_set
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.machine.port_bytes import PortBytes
 from nodetriage.agent.traffic import Traffic
@@ -33,14 +33,16 @@ class Heartbeats:
         names = ran_s if whole else [name for name, at_s in ran_s.items() if at_s != self._sent_s[name]]
         self._sent_s = ran_s
         ports, ports_age_s = self._traffic.ports(whole, time.monotonic())
+        at = event.Moment(time.time_ns() // 1000, int(now_s * 1e6))
         return pb.Heartbeat(
-            at_unix_us=time.time_ns() // 1000,
+            at_unix_us=at.unix_us,
             boot_id=self._boot_id,
             checks=[_check_state(name, scheduler.verdict.checks.get(name), now_s) for name in names],
             abandoned_workers=len(self._workers.abandoned) + self._workers.abandoned_programs,
             spooled_events=self._spool.depth,
             ports=[_port_traffic(port, ports_age_s) for port in ports],
             partial=not whole,
+            open=open_set.stated(scheduler.verdict, self._spool.next_seq - 1, whole, at),
         )
 
 

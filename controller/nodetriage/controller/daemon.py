@@ -22,6 +22,7 @@ from nodetriage.controller.authenticators import new_authenticator
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.engine.lemon_study import LemonStudy
 from nodetriage.controller.engine.reconciler import Reconciler
+from nodetriage.controller.engine.resync import Resync
 from nodetriage.controller.leader import Fence, leading
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
@@ -121,6 +122,8 @@ class Daemon:
             places=settings.load_topology(),
         )
         self._reconciler.on_state = self._server.hooks.update
+        self._resync = Resync(self._reconciler, self._server.ask_open_set, lambda: self._store.newest_id)
+        self._server.on_heartbeat = self._resync.hear
         self._lemons = LemonStudy(settings.lemons, settings.database_url, self._reconciler.post)
         orders = OperatorService(self._reconciler, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
@@ -147,6 +150,7 @@ class Daemon:
                 self._reconciler.run(),
                 self._save_seen(),
                 self._watch_silence(),
+                self._settle_open_sets(),
                 self._stay_alive(),
                 self._server.hooks.renew(),
                 self._lemons.run(),
@@ -240,6 +244,14 @@ class Daemon:
                 await self._reconciler.contact(fell, back)
             before = silent
             await self._reconciler.checks_heard(self._last_seen.of)
+
+    async def _settle_open_sets(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            try:
+                await self._resync.settle(monotonic())
+            except StoreError as error:
+                _log.error("differences from agents' open findings not stored", why=str(error))
 
     async def _stay_alive(self) -> None:
         every_s = self._notify.watchdog_s / 3 or ALIVE_EVERY_S

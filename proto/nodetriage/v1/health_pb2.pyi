@@ -80,32 +80,40 @@ class AgentMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., events: _Optional[_Union[EventBatch, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., result: _Optional[_Union[CommandResult, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "ack", "command", "hooks")
+    __slots__ = ("welcome", "ack", "command", "hooks", "open_set")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     HOOKS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_SET_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     ack: Ack
     command: Command
     hooks: HookAuthority
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., hooks: _Optional[_Union[HookAuthority, _Mapping]] = ...) -> None: ...
+    open_set: OpenSetWanted
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., hooks: _Optional[_Union[HookAuthority, _Mapping]] = ..., open_set: _Optional[_Union[OpenSetWanted, _Mapping]] = ...) -> None: ...
+
+class OpenSetWanted(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "node", "boot_id", "agent_version", "profile", "unacked_events")
+    __slots__ = ("protocol", "node", "boot_id", "agent_version", "profile", "unacked_events", "acked_seq")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     UNACKED_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    ACKED_SEQ_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     boot_id: str
     agent_version: str
     profile: str
     unacked_events: int
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., boot_id: _Optional[str] = ..., agent_version: _Optional[str] = ..., profile: _Optional[str] = ..., unacked_events: _Optional[int] = ...) -> None: ...
+    acked_seq: int
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., boot_id: _Optional[str] = ..., agent_version: _Optional[str] = ..., profile: _Optional[str] = ..., unacked_events: _Optional[int] = ..., acked_seq: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("controller_version", "heartbeat_every_ms", "stored")
@@ -124,7 +132,7 @@ class EventBatch(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("boot_id", "seq", "at_unix_us", "at_boot_us", "kind", "check", "component", "fault", "severity", "outcome", "evidence", "occurrences", "confidence")
+    __slots__ = ("boot_id", "seq", "at_unix_us", "at_boot_us", "kind", "check", "component", "fault", "severity", "outcome", "evidence", "occurrences", "confidence", "of_boot", "as_of_seq")
     class EvidenceEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +153,8 @@ class Event(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    OF_BOOT_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_SEQ_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     seq: int
     at_unix_us: int
@@ -158,7 +168,9 @@ class Event(_message.Message):
     evidence: _containers.MessageMap[str, Value]
     occurrences: int
     confidence: int
-    def __init__(self, boot_id: _Optional[str] = ..., seq: _Optional[int] = ..., at_unix_us: _Optional[int] = ..., at_boot_us: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., check: _Optional[str] = ..., component: _Optional[str] = ..., fault: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Mapping[str, Value]] = ..., occurrences: _Optional[int] = ..., confidence: _Optional[int] = ...) -> None: ...
+    of_boot: str
+    as_of_seq: int
+    def __init__(self, boot_id: _Optional[str] = ..., seq: _Optional[int] = ..., at_unix_us: _Optional[int] = ..., at_boot_us: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., check: _Optional[str] = ..., component: _Optional[str] = ..., fault: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Mapping[str, Value]] = ..., occurrences: _Optional[int] = ..., confidence: _Optional[int] = ..., of_boot: _Optional[str] = ..., as_of_seq: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("text", "whole", "real", "flag")
@@ -189,7 +201,7 @@ class Ack(_message.Message):
     def __init__(self, ranges: _Optional[_Iterable[_Union[SeqRange, _Mapping]]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("at_unix_us", "boot_id", "checks", "abandoned_workers", "spooled_events", "ports", "partial")
+    __slots__ = ("at_unix_us", "boot_id", "checks", "abandoned_workers", "spooled_events", "ports", "partial", "open")
     AT_UNIX_US_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKS_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +209,7 @@ class Heartbeat(_message.Message):
     SPOOLED_EVENTS_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
     at_unix_us: int
     boot_id: str
     checks: _containers.RepeatedCompositeFieldContainer[CheckState]
@@ -204,7 +217,22 @@ class Heartbeat(_message.Message):
     spooled_events: int
     ports: _containers.RepeatedCompositeFieldContainer[PortTraffic]
     partial: bool
-    def __init__(self, at_unix_us: _Optional[int] = ..., boot_id: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[CheckState, _Mapping]]] = ..., abandoned_workers: _Optional[int] = ..., spooled_events: _Optional[int] = ..., ports: _Optional[_Iterable[_Union[PortTraffic, _Mapping]]] = ..., partial: _Optional[bool] = ...) -> None: ...
+    open: OpenSet
+    def __init__(self, at_unix_us: _Optional[int] = ..., boot_id: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[CheckState, _Mapping]]] = ..., abandoned_workers: _Optional[int] = ..., spooled_events: _Optional[int] = ..., ports: _Optional[_Iterable[_Union[PortTraffic, _Mapping]]] = ..., partial: _Optional[bool] = ..., open: _Optional[_Union[OpenSet, _Mapping]] = ...) -> None: ...
+
+class OpenSet(_message.Message):
+    __slots__ = ("digest", "as_of_seq", "stated", "findings", "left_out")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_SEQ_FIELD_NUMBER: _ClassVar[int]
+    STATED_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    as_of_seq: int
+    stated: bool
+    findings: _containers.RepeatedCompositeFieldContainer[Event]
+    left_out: int
+    def __init__(self, digest: _Optional[bytes] = ..., as_of_seq: _Optional[int] = ..., stated: _Optional[bool] = ..., findings: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class CheckState(_message.Message):
     __slots__ = ("check", "outcome", "age_ms")

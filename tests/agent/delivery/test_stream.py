@@ -294,3 +294,22 @@ def test_a_controller_that_takes_events_and_never_acks_is_left(
         await eventually(lambda: len(bench.controller.hellos) >= 2)
 
     with_bench(body, no_acks)
+
+
+def test_a_controller_that_asks_for_the_open_set_gets_a_whole_heartbeat_before_the_next_is_due(with_bench: Any) -> None:
+    async def body(bench: Bench) -> None:
+        await eventually(lambda: len(bench.controller.heartbeats) == 1)
+        bench.controller.ask_open_set()
+        await eventually(lambda: len(bench.controller.heartbeats) == 2)
+        assert [beat.partial for beat in bench.controller.heartbeats] == [False, False]
+
+    with_bench(body, heartbeat_s=3600.0)
+
+
+def test_hello_says_up_to_which_number_a_controller_has_acknowledged(with_bench: Any) -> None:
+    async def body(bench: Bench) -> None:
+        bench.spool.append([event("a"), event("b")])
+        await eventually(lambda: bench.spool.depth == 0)
+        assert (bench.controller.hellos[0].acked_seq, bench.spool.acked_seq) == (0, 2)
+
+    with_bench(body)

@@ -26,7 +26,7 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
         self.stored: list[pb.SeqRange] = []
         self.heartbeat_every_ms = 0
         self.commands: asyncio.Queue[pb.Command] = asyncio.Queue()
-        self.words: asyncio.Queue[pb.HookAuthority] = asyncio.Queue()
+        self.words: asyncio.Queue[pb.HookAuthority | pb.ControllerMessage] = asyncio.Queue()
         self._server: Any = None
         self.address = ""
 
@@ -63,13 +63,17 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
         finally:
             commands.cancel()
 
+    def ask_open_set(self) -> None:
+        self.words.put_nowait(pb.ControllerMessage(open_set=pb.OpenSetWanted()))
+
     async def _command(self, context: Any) -> None:
         while True:
             await context.write(pb.ControllerMessage(command=await self.commands.get()))
 
     async def _word(self, context: Any) -> None:
         while True:
-            await context.write(pb.ControllerMessage(hooks=await self.words.get()))
+            word = await self.words.get()
+            await context.write(word if isinstance(word, pb.ControllerMessage) else pb.ControllerMessage(hooks=word))
 
     async def _take(self, message: pb.AgentMessage, context: Any) -> None:
         body = message.WhichOneof("body")

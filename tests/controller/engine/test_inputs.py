@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodetriage.controller.engine import inputs
+from nodetriage.controller.engine import node_events
 from nodetriage.v1 import health_pb2 as pb
 
 
@@ -24,9 +24,9 @@ def event(**evidence: str | int) -> pb.Event:
     ],
 )
 def test_places_come_from_the_evidence(evidence: dict[str, str | int], places: tuple[str, ...]) -> None:
-    assert inputs._places(event(**evidence).evidence) == places
+    assert node_events._places(event(**evidence).evidence) == places
 
 
 def test_a_long_text_is_cut() -> None:
-    (place,) = inputs._places(event(source="x" * 10_000).evidence)
+    (place,) = node_events._places(event(source="x" * 10_000).evidence)
     assert len(place) < 250

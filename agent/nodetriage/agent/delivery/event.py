@@ -33,7 +33,13 @@ class Unnumbered:
 
 def make(change: Change, boot_id: str, at: Moment) -> Unnumbered:
     """The change as bytes for the spool."""
-    message = pb.Event(
+    routine = change.kind in ROUTINE_KINDS or (change.kind is not Kind.LOST and change.severity is Severity.INFO)
+    return Unnumbered(boot_id, message_of(change, boot_id, at).SerializeToString(), routine)
+
+
+def message_of(change: Change, boot_id: str, at: Moment) -> pb.Event:
+    """The change as a message without a number."""
+    return pb.Event(
         boot_id=boot_id,
         at_unix_us=at.unix_us,
         at_boot_us=at.boot_us,
@@ -47,8 +53,6 @@ def make(change: Change, boot_id: str, at: Moment) -> Unnumbered:
         occurrences=change.occurrences,
         confidence=change.confidence if change.fault else 0,
     )
-    routine = change.kind in ROUTINE_KINDS or (change.kind is not Kind.LOST and change.severity is Severity.INFO)
-    return Unnumbered(boot_id, message.SerializeToString(), routine)
 
 
 def numbered(body: bytes, seq: int) -> pb.Event:

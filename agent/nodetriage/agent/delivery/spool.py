@@ -62,6 +62,7 @@ class Spool:
         self._bytes = 0
         self._next_seq = 1
         self._base_seq = 0
+        self._acked_seq = 0
         self._confirmed = False
         self._kept: dict[str, bytes] = {}
         self._dropped = Dropped(0, 0)
@@ -90,6 +91,11 @@ class Spool:
     @property
     def next_seq(self) -> int:
         return self._next_seq
+
+    @property
+    def acked_seq(self) -> int:
+        """The highest number of this boot that a controller acknowledged, as far as this spool remembers."""
+        return self._acked_seq
 
     def kept(self, key: str) -> bytes | None:
         return self._kept.get(key)
@@ -136,6 +142,8 @@ class Spool:
         if not spans:
             return 0
         passing("spool.before_ack")
+        ours = (min(last, self._next_seq - 1) for boot_id, _, last in spans if boot_id == self._boot_id)
+        self._acked_seq = max(self._acked_seq, *ours, 0)
         gone = {id(e) for e in self._events if any(b == e.boot_id and f <= e.seq <= n for b, f, n in spans)}
         self._remove(gone)
         return len(gone)
@@ -174,6 +182,7 @@ class Spool:
         last_seq = 0
         if self._kept.get("boot_id") == self._boot_id.encode():
             last_seq = int(self._kept.get("last_seq", b"0"))
+            self._acked_seq = int(self._kept.get("acked_seq", b"0"))
             confirmed = self._kept.get("confirmed") == b"1"
             self._base_seq = last_seq if confirmed else int(self._kept.get("base", b"0"))
         self._next_seq = last_seq + 1
@@ -229,7 +238,11 @@ class Spool:
         self._write(Write(delete=tuple((e.boot_id, e.seq) for e in removed)))
 
     def _write(self, write: Write) -> None:
-        position = {"boot_id": self._boot_id.encode(), "last_seq": str(self._next_seq - 1).encode()}
+        position = {
+            "boot_id": self._boot_id.encode(),
+            "last_seq": str(self._next_seq - 1).encode(),
+            "acked_seq": str(self._acked_seq).encode(),
+        }
         self._kept.update(write.kept)
         self._kept.update(position)
         kept = {**write.kept, **position} if write.insert or write.kept else {}

@@ -122,6 +122,7 @@ class Stream:
             agent_version=node.version,
             profile=node.profile,
             unacked_events=self._spool.depth,
+            acked_seq=self._spool.acked_seq,
         )
         await line.write(pb.AgentMessage(hello=hello))
         message = await line.read()
@@ -138,6 +139,9 @@ class Stream:
                 self._wake.set()
             elif message.HasField("command"):
                 tasks.create_task(self._obey(session, message.command))
+            elif message.HasField("open_set"):
+                session.open_set_wanted = True
+                self._wake.set()
             elif message.HasField("hooks") and message.hooks.version > session.hooks_version:
                 session.hooks_version = message.hooks.version
                 self._hook_word(message.hooks, session.line.peer)
@@ -152,6 +156,8 @@ class Stream:
         going_on = whole = True
         while going_on:
             self._wake.clear()
+            if session.open_set_wanted:
+                session.open_set_wanted, whole, due_s = False, True, time.monotonic()
             if time.monotonic() >= due_s:
                 going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat(whole)))
                 whole = False
@@ -171,6 +177,7 @@ class _Session:
     def __init__(self, spool: Spool, line: Connection) -> None:
         self.line = line
         self.results: deque[pb.CommandResult] = deque()
+        self.open_set_wanted = False  # the controller asks for it
         self.hooks_version = 0  # of the newest word to the hooks that this stream brought
         self._spool = spool
         backlog, self._live_seq = spool.backlog()

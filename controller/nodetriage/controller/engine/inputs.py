@@ -12,14 +12,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
-from nodetriage.checks.model import Confidence, Severity
+from nodetriage.controller.engine.node_events import node_event
 from nodetriage.controller.policy.fleet_state import ChecksReported, LemonsFound
-from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.policy.state import (
     ActionDone,
     ContactChanged,
     Event,
-    EventKind,
     FleetState,
     NodeEvent,
     OperatorCommand,
@@ -31,19 +29,7 @@ from nodetriage.controller.policy.verify.replay import Entry, History, PolicyLoa
 from nodetriage.controller.scheduler import NodeView, ReservationView
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import schema
-from nodetriage.controller.store.mappers import EVENT_KINDS
 from nodetriage.controller.store.state_store import from_us, to_us
-from nodetriage.v1 import health_pb2
-
-HOOKS = ("prolog", "epilog")  # as whose outcome an agent tells what its hooks did
-# A key of the evidence -> what it names. A firmware or driver that the whole fleet runs says nothing by itself.
-_SHARED_EVIDENCE = {
-    "source": "mount source",
-    "switch": "switch",
-    "rack": "rack",
-    "driver": "driver",
-    "firmware": "firmware",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +166,7 @@ def events_after(connection: Connection, cursor: int, limit: int) -> list[NodeEv
         .limit(limit)
     )
     return [
-        _node_event(row, row.boot_id in (row.present_boot, CONTROLLER_BOOT), row.profile, row.agent_version)
+        node_event(row, row.profile, row.agent_version, present_boot=row.present_boot)
         for row in connection.execute(query)
     ]
 
@@ -228,66 +214,4 @@ def _batch(
     query = select(e).where(e.c.id > cursor, e.c.id <= batch.upto).order_by(e.c.id)
     late = set(batch.late)
     rows = connection.execute(query).all()
-    return tuple(_node_event(row, row.id not in late, *about.get(row.node, ("", ""))) for row in rows)
-
-
-def _node_event(row: Any, present: bool, profile: str, version: str) -> NodeEvent:
-    message = health_pb2.Event.FromString(row.message)
-    refused_job = _refused_job(row, message)
-    return NodeEvent(
-        id=row.id,
-        node=row.node,
-        boot_id=row.boot_id,
-        seq=row.seq,
-        at=from_us(row.at_us),
-        kind=EventKind.REFUSED if refused_job else EVENT_KINDS.get(row.kind, EventKind.OTHER),
-        check=row.check_name,
-        component=row.component,
-        fault=row.fault,
-        severity=_severity(row.severity),
-        profile=profile,
-        present=present,
-        version=version,
-        places=_places(message.evidence) if row.fault else (),
-        confidence=_confidence(message.confidence),
-        received_at=from_us(row.received_us),
-        at_boot_s=message.at_boot_us / 1e6 or None,
-        job=refused_job,
-    )
-
-
-def _refused_job(row: Any, message: health_pb2.Event) -> str:
-    """The job that a hook refused for this fault, as Slurm's commands name it; "" for any other event."""
-    if not row.fault or row.kind != health_pb2.EVENT_KIND_OUTCOME or row.check_name not in HOOKS:
-        return ""
-    evidence = message.evidence
-    if not evidence["refused"].flag:
-        return ""
-    array, task = evidence["array_job_id"].text, evidence["array_task_id"].text
-    return f"{array}_{task}" if array and task else evidence["job_id"].text or "unknown"
-
-
-def _confidence(number: int) -> Confidence:
-    """An agent that does not say reports what a check read; of a number that is unknown the least is believed."""
-    if number == 0:
-        return Confidence.STATE
-    return Confidence(number) if number in Confidence.__members__.values() else Confidence.LINE
-
-
-def _places(evidence: Mapping[str, health_pb2.Value]) -> tuple[str, ...]:
-    """What the evidence names that others may share: a file server, a driver, a switch, a fabric's clique."""
-    named = {key: _text(evidence[key]) for key in (*_SHARED_EVIDENCE, "cluster", "clique") if key in evidence}
-    found = [f"{words} {named[key]}" for key, words in _SHARED_EVIDENCE.items() if named.get(key)]
-    if cluster := named.get("cluster"):  # the number of a clique says nothing without it
-        clique = named.get("clique")
-        found += [f"cluster {cluster}", *([f"clique {cluster}/{clique}"] if clique else [])]
-    return tuple(found)
-
-
-def _text(value: health_pb2.Value) -> str:
-    return value.text[:200] if value.text else str(value.whole or "")
-
-
-def _severity(number: int) -> Severity:
-    # A newer agent may know more; what we cannot rank is kept and leads to nothing.
-    return Severity(number) if number in Severity.__members__.values() else Severity.INFO
+    return tuple(node_event(row, *about.get(row.node, ("", "")), late=row.id in late) for row in rows)

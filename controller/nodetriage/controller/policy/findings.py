@@ -36,7 +36,7 @@ def learn(work: UnitOfWork, event: NodeEvent, policy: Policy) -> str:
         return event.node
     key = (event.check, event.component, event.fault)
     before = next((f for f in node.findings if f.key == key), None)
-    if before is not None and before.boot_id == event.boot_id and event.seq <= before.seq:
+    if before is not None and before.boot_id == event.boot_id and event.seq < before.seq + (not event.restated):
         return ""
     change(work, node, _told(node, before, event, work))
     return event.node

@@ -241,6 +241,7 @@ class NodeEvent:
     at_boot_s: float | None = None  # since the node's boot, whatever its wall clock does
     job: str = ""  # that was refused
     confidence: Confidence = Confidence.STATE
+    restated: bool = False  # the controller's, from the agent's open set as of `seq`
 
 
 @dataclass(frozen=True, slots=True)

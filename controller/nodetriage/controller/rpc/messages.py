@@ -9,6 +9,8 @@ from google.protobuf.message import DecodeError, Message
 
 from nodetriage.controller.auth.identity import Context
 from nodetriage.controller.refused import Refused
+from nodetriage.controller.rpc.admission import admit_hello
+from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.v1 import health_pb2
 
 FIRST_MESSAGE_S = 1.0  # how long the server waits for a message of a client that it refuses
@@ -24,6 +26,19 @@ async def next_message(context: Context, max_bytes: int) -> health_pb2.AgentMess
     if len(raw) > max_bytes:
         raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {len(raw)} bytes; at most {max_bytes}")
     return parse(health_pb2.AgentMessage, raw)
+
+
+async def read_hello(context: Context, version: str, limits: AdmissionSettings) -> health_pb2.Hello:
+    """The first message of an agent's stream. Raises Refused where it is no hello that `version` admits."""
+    try:
+        async with asyncio.timeout(limits.hello_within_s):
+            message = await next_message(context, limits.max_message_bytes)
+    except TimeoutError:
+        raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {limits.hello_within_s:g} s") from None
+    if message is None or message.WhichOneof("body") != "hello":
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
+    admit_hello(message.hello, version)
+    return message.hello
 
 
 def parse(kind: type[M], raw: bytes) -> M:

@@ -6,7 +6,7 @@ This module turns a call into a session and passes the session's messages on; in
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,13 +27,13 @@ from nodetriage.controller.auth.identity import (
     speaks_for,
 )
 from nodetriage.controller.refused import Refused
-from nodetriage.controller.rpc.admission import admit_hello, admit_watch
+from nodetriage.controller.rpc.admission import admit_watch
 from nodetriage.controller.rpc.gate import Gate
 from nodetriage.controller.rpc.hook_authority import HookAuthorities
 from nodetriage.controller.rpc.ingest import Ingest, wire
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.listener import channel_options, core_message_bytes
-from nodetriage.controller.rpc.messages import confirm, next_message, parse, read_briefly
+from nodetriage.controller.rpc.messages import confirm, next_message, parse, read_briefly, read_hello
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.rpc.watch import until, watch
@@ -78,6 +78,7 @@ class NodeHealthServer:
         self._proof = authenticator or ThisMachine()
         self.gate = Gate(self._proof, settings.admission, deny)
         self.operators: Any = None  # an Operator servicer; it is served where peers prove who they are
+        self.on_heartbeat: Callable[[str, health_pb2.Heartbeat], None] = lambda node, beat: None
         self.hooks = HookAuthorities(self._tell, self.connected)
         self._sessions: dict[str, Session] = {}
         self._watchers = 0
@@ -133,6 +134,11 @@ class NodeHealthServer:
         if (session := self._sessions.get(node)) is None:
             raise Refused(grpc.StatusCode.UNAVAILABLE, f"{node}: its agent is not connected")
         return await session.command(command, timeout_s)
+
+    def ask_open_set(self, node: str) -> None:
+        """The agent's next heartbeat, at once, states its whole open set. Does nothing where it has no stream."""
+        if session := self._sessions.get(node):
+            session.send(health_pb2.ControllerMessage(open_set=health_pb2.OpenSetWanted()))
 
     def _tell(self, node: str, message: health_pb2.ControllerMessage) -> None:
         """Does nothing where the node has no stream: it learns the same when it has one."""
@@ -198,7 +204,11 @@ class NodeHealthServer:
     async def _serve_agent(self, context: Context, identity: Identity) -> None:
         if identity.answer:
             await context.send_initial_metadata(identity.answer)
-        hello = await self._hello(context, identity)
+        hello = await read_hello(context, self._settings.version, self._settings.admission)
+        speaks_for(identity, hello.node)
+        if len(self._sessions) >= self._settings.admission.max_agents and hello.node not in self._sessions:
+            limit = self._settings.admission.max_agents
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limit} agents")
         now_us = _unix_us()
         stored = await self._store.record_hello(
             Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us
@@ -229,21 +239,6 @@ class NodeHealthServer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hello(self, context: Context, identity: Identity) -> health_pb2.Hello:
-        limits = self._settings.admission
-        try:
-            async with asyncio.timeout(limits.hello_within_s):
-                message = await next_message(context, self._settings.admission.max_message_bytes)
-        except TimeoutError:
-            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {limits.hello_within_s:g} s") from None
-        if message is None or message.WhichOneof("body") != "hello":
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
-        admit_hello(message.hello, self._settings.version)
-        speaks_for(identity, message.hello.node)
-        if len(self._sessions) >= limits.max_agents and message.hello.node not in self._sessions:
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limits.max_agents} agents")
-        return message.hello
-
     async def _take(self, session: Session, context: Context) -> None:
         """Everything after the hello, until the agent closes its side."""
         ingest = Ingest(session.node, self._store, self._settings.admission, session.send, session.end)
@@ -252,7 +247,9 @@ class NodeHealthServer:
                 now_s, now_us = time.monotonic(), _unix_us()
                 body = message.WhichOneof("body")
                 self.last_seen.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
-                if body == "events" and message.events.events:
+                if body == "heartbeat":
+                    self.on_heartbeat(session.node, message.heartbeat)
+                elif body == "events" and message.events.events:
                     await ingest.take(message.events, now_us)
                     if wait_s := session.bucket.take(len(message.events.events), now_s):
                         await asyncio.sleep(wait_s)

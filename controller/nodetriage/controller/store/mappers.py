@@ -49,8 +49,8 @@ def node_row(hello: Hello, at_us: int) -> Row:
     return {
         "node": hello.node,
         "boot_id": hello.boot_id,
-        "agent_version": _text(hello.agent_version),
-        "profile": _text(hello.profile),
+        "agent_version": stored_text(hello.agent_version),
+        "profile": stored_text(hello.profile),
         "first_seen_us": at_us,
         "last_seen_us": at_us,
     }
@@ -70,9 +70,9 @@ def event_row(node: str, event: health_pb2.Event, received_us: int) -> Row:
         "at_us": event.at_unix_us,
         "received_us": received_us,
         "kind": event.kind,
-        "check_name": _text(event.check),
-        "component": _text(event.component),
-        "fault": _text(event.fault),
+        "check_name": stored_text(event.check),
+        "component": stored_text(event.component),
+        "fault": stored_text(event.fault),
         "severity": event.severity,
         "message": event.SerializeToString(),
     }
@@ -108,6 +108,7 @@ def statements(dialect: str) -> Mapping[str, Executable]:
     }
 
 
-def _text(value: str) -> str:
+def stored_text(value: str) -> str:
+    """The text as the database keeps it."""
     # PostgreSQL's text holds every character but NUL.
     return value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
