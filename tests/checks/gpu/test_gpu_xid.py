@@ -235,7 +235,7 @@ def test_a_reset_that_the_driver_reports_done_takes_back_what_it_cures() -> None
     cleared = set(clears(log((done,)), history((xid(95),))))
 
     assert {(f"{GPU}.0", "gpu_recovery_action"), (f"{GPU}.0", "gpu_ecc_uncontained")} <= cleared
-    assert not {fault for _, fault in cleared} & {"gpu_off_bus", "gpu_row_remap_failed", "gpu_init_failed"}
+    assert not {fault for _, fault in cleared} & {"gpu_xid_repeated", "gpu_power_smoothing_off", "gpu_xid_warning"}
     assert {component for component, _ in cleared} == {f"{GPU}.0"}
     assert found((done,), history((xid(95),))) == []
 

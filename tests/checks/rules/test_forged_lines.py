@@ -43,7 +43,8 @@ def test_every_line_of_the_driver_has_an_example_that_is_understood() -> None:
     said = [nvidia_log.parse(example) for example in nvidia_log.EXAMPLES]
 
     assert {line.sign for line in said if line} == {
-        None, "uuid", "off_bus", "init_failed", "gsp_heartbeat", "reset_required",
+        None, "uuid", "off_bus", "init_failed", "gsp_heartbeat", "reset_required", "driver_loaded", "found_again",
+        "api_mismatch",
     }  # fmt: skip
     assert all(kernel_pattern(nvidia_log.KERNEL_PATTERN).match(example) for example in nvidia_log.EXAMPLES)
 

@@ -127,7 +127,7 @@ def test_a_compute_instance_is_told_with_its_gpu_instance() -> None:
     [
         "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing",
         "NVRM: GPU Board Serial Number: 1650124014249",
-        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  550.90.07",
+        "NVRM: objClInitPcieChipset: *** Chipset has not been officially certified",
         "NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:26b5) installed in this system is not supported",
         "Xid 79",
         "",

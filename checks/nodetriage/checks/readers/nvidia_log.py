@@ -17,7 +17,9 @@ from nodetriage.checks.model.kernel_line import KernelPattern, any_of, kernel_pa
 from nodetriage.checks.model.settings import decode, load_toml
 
 Kind = Literal["xid", "sxid", "companion"]
-Sign = Literal["off_bus", "init_failed", "gsp_heartbeat", "reset_required", "uuid"]
+Sign = Literal[
+    "off_bus", "init_failed", "gsp_heartbeat", "reset_required", "uuid", "driver_loaded", "found_again", "api_mismatch"
+]
 
 # A driver line is a few hundred bytes; what follows in a longer one is not ours.
 _LONGEST = 4096
@@ -39,8 +41,14 @@ _COMPANIONS: dict[KernelPattern, Sign] = {
     kernel_pattern(rf"NVRM: GPU {_ADDRESS}: (?P<rest>RmInitAdapter failed.*)"): "init_failed",
     kernel_pattern(r"NVRM: (?P<rest>GPU\d+ _kgspIsHeartbeatTimedOut: Heartbeat timed out.*)"): "gsp_heartbeat",
     kernel_pattern(
-        r"NVRM: (?P<rest>nv\w{5,40}: (?:Assertion|Check) failed: Reset required \[NV_ERR_RESET_REQUIRED\].*)"
+        r"NVRM: (?P<rest>(?:GPU\d+ )?nv\w{5,40}: (?:Assertion|Check) failed: "
+        r"Reset required \[NV_ERR_RESET_REQUIRED\].*)"
     ): "reset_required",
+    kernel_pattern(r"NVRM: loading NVIDIA UNIX (?P<rest>.{0,160})"): "driver_loaded",
+    kernel_pattern(
+        rf"pci {_ADDRESS}: (?P<rest>\[10de:[0-9a-f]{{4}}\] type [0-9a-f]{{2}} class 0x03.{{0,40}})"
+    ): "found_again",
+    kernel_pattern(r"NVRM: API mismatch: (?P<rest>the client has the version .{0,80})"): "api_mismatch",
 }
 # One record of three lines, printed where the driver meets a dead GPU while it loads. Its first line is the driver's
 # alone, so the two others are too.
@@ -59,6 +67,10 @@ EXAMPLES = (
     "NVRM: GPU 0000:a4:00.0: RmInitAdapter failed! (0x26:0xffff:1482)",
     "NVRM: GPU3 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 40218113 heartbeat 990311",
     "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned",
+    "NVRM: GPU0 nvCheckOkFailedNoLog: Check failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned",
+    "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build  (dvs-builder@U16)",
+    "pci 0000:b1:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
+    "NVRM: API mismatch: the client has the version 535.154.05, but\nNVRM: this kernel module has the version 550.78.",
     "NVRM: The NVIDIA GPU 0000:c6:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\n"
     "NVRM: fallen off the bus and is not responding to commands.",
 )
@@ -72,7 +84,10 @@ KERNEL_PATTERN = any_of(
         rf"NVRM: The NVIDIA GPU {_PCI}",
         r"NVRM:\s+fallen off the bus and is not responding",
         r"NVRM: GPU\d+ _kgspIsHeartbeatTimedOut: ",
-        r"NVRM: nv\w{5,40}: (?:Assertion|Check) failed: Reset required",
+        r"NVRM: (?:GPU\d+ )?nv\w{5,40}: (?:Assertion|Check) failed: Reset required",
+        r"NVRM: loading NVIDIA UNIX ",
+        rf"pci {_PCI}: \[10de:[0-9a-f]{{4}}\] type [0-9a-f]{{2}} class 0x03",
+        r"NVRM: API mismatch: the client has the version ",
     )
 )
 
@@ -106,7 +121,7 @@ class XidLine:
     def component(self) -> str:
         """The device as findings name it. The driver prints most GPUs without the function, which is always 0."""
         if self.pci is None:
-            return "unknown-gpu"
+            return "driver" if self.sign == "api_mismatch" else "unknown-gpu"
         return self.pci if "." in self.pci else f"{self.pci}.0"
 
 
@@ -139,7 +154,7 @@ class Sxid:
 def parse(text: str) -> XidLine | None:
     """What the driver says in this record; None where the record is not the driver's. Never raises."""
     text = text[:_LONGEST]
-    if not text.startswith(("NVRM:", "nvidia-nvswitch")):
+    if not text.startswith(("NVRM:", "nvidia-nvswitch", "pci ")):
         return None
     if found := _XID.match(text):
         return _xid_line(found)

@@ -35,6 +35,12 @@ def read_presence(host: Host, suspects: Collection[str]) -> Presence:
     )
 
 
+def driver_devices(host: Host) -> Presence:
+    """The devices to which NVIDIA's drivers are bound, cheaply; all on the bus where none of the drivers is listed."""
+    bound = host.glob("/sys/bus/pci/drivers/nvidia*/[0-9a-f]*:*")
+    return Presence(tuple(sorted({path.name.lower() for path in bound or host.glob("/sys/bus/pci/devices/*")})))
+
+
 def _width(host: Host, folder: str) -> int | None:
     """-1 where the kernel cannot read it from the device; None where it is not known."""
     try:

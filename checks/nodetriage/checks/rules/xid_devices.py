@@ -17,6 +17,11 @@ def says_off_bus(line: XidLine) -> bool:
     return line.code == _XID_OFF_BUS or line.sign == "off_bus"
 
 
+def found_again(entries: Iterable[Entry]) -> set[str]:
+    """The devices that the kernel itself found on the bus: they are, or were, here."""
+    return {e.line.component for e in entries if e.line.sign == "found_again"}
+
+
 def of_known_devices(entries: Iterable[Entry], here: Collection[str]) -> tuple[Entry, ...]:
     """Those about devices that are on the bus, or were in this boot; and those that name none."""
     return tuple(e for e in entries if e.line.pci is None or e.line.component in here)

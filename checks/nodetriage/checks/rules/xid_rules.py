@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Scalar, Severity
-from nodetriage.checks.readers.nvidia_log import Sign, XidLine, explain, explain_switch
+from nodetriage.checks.readers.nvidia_log import Sign, XidLine, catalogue, explain, explain_switch
 from nodetriage.checks.rules import nvlink5, recovery_action
 
+PREEMPTED = 45  # a victim: its channel was torn down for what came before
+APPLICATION = "gpu_xid_application"
 _CAUSE = re.compile(r"caused by previous Xid (\d{1,6})")
 _FLAGS = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _ACTION = re.compile(r"from 0x([0-9a-fA-F]{1,8})\b.{0,80}?\bto 0x([0-9a-fA-F]{1,8})\b")
@@ -16,6 +18,7 @@ _NVLINK4 = re.compile(r"detected on link (\d{1,3})\s*\(0x([0-9a-fA-F]{1,8})")
 _PENDING = re.compile(r"already pending remapping", re.IGNORECASE)
 _WORD = re.compile(r"\b(Non-fatal|Fatal)\b", re.IGNORECASE)
 _DETAIL = re.compile(r"Severity (\d) Engine")
+_ON_PURPOSE = re.compile(r"brought down intentionally")
 
 # Register bits of an NVLink error up to generation 4 that mean nothing, and those that a victim shows.
 _IDLE_BITS = 1 << 0 | 1 << 23 | 1 << 30
@@ -28,26 +31,46 @@ _SIGNS: dict[Sign, tuple[str, Severity, int]] = {
     "gsp_heartbeat": ("gpu_gsp_timeout", Severity.MAJOR, 120),
     "reset_required": ("gpu_reset_required", Severity.MAJOR, 46),
 }
+# A program whose library is older or newer than the driver causes it, also in a container on a node that is well.
+_MISMATCH = "gpu_driver_mismatch"
+_MISMATCH_ADVICE = (
+    "Finish the driver's upgrade (reload or reboot), or correct the library in the container that made the call."
+)
+# A reset of the GPU ends these: its memory, engines and links start anew. What stays broken, NVML still shows.
+CURED_BY_RESET = frozenset((
+    "gpu_off_bus", "gpu_recovery_action", "gpu_ecc_uncorrectable", "gpu_ecc_uncontained", "gpu_ecc_contained",
+    "gpu_ecc_corrected_storm", "gpu_row_remap_pending", "gpu_row_remap_failed", "gpu_gsp_timeout", "gpu_init_failed",
+    "gpu_reset_required", "gpu_context_switch_timeout", "gpu_nvlink_error", "gpu_chip_link_error", "gpu_xid_fatal",
+    "gpu_xid_service",
+))  # fmt: skip
+# Loading the driver initialises every GPU that is on the bus; it brings none back to the bus.
+_ENDS: dict[Sign, frozenset[str]] = {
+    "driver_loaded": CURED_BY_RESET - {"gpu_off_bus"},
+    "found_again": CURED_BY_RESET,
+}
+# Where one of these actions becomes none, the GPU was reset; the others only let peers or IMEX settle.
+_RESETS = frozenset((1, 2, 4, 6, 7))
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What one line is worth. `over`: the line takes the fault back instead of reporting it."""
+    """What one line is worth. `ends`: the faults of its device that the line takes back; it then reports none."""
 
     fault: str
     severity: Severity
     advice: str
     evidence: dict[str, Scalar] = field(default_factory=dict)
-    over: bool = False
+    ends: frozenset[str] = frozenset()
+
+    @property
+    def over(self) -> bool:
+        return bool(self.ends)
 
 
 def assess(line: XidLine) -> Assessment | None:
     """The worth of a line; None where it says nothing of the machine's health (the address of a GPU's UUID)."""
     if line.sign is not None:
-        if line.sign == "uuid":
-            return None
-        fault, severity, like = _SIGNS[line.sign]
-        return Assessment(fault, severity, explain(like).advice)
+        return _companion(line.sign)
     assert line.code is not None
     if line.kind == "sxid":
         return _switch(line.code, line.rest)
@@ -57,6 +80,40 @@ def assess(line: XidLine) -> Assessment | None:
     return rule(line, worth) if rule else worth
 
 
+def _companion(sign: Sign) -> Assessment | None:
+    if sign == "api_mismatch":
+        return Assessment(_MISMATCH, Severity.WARNING, _MISMATCH_ADVICE)
+    if sign not in _SIGNS:
+        return None
+    fault, severity, like = _SIGNS[sign]
+    return Assessment(fault, severity, explain(like).advice)
+
+
+def cure(line: XidLine) -> Assessment | None:
+    """What a line ends that reports no fault itself: the driver was loaded, or a GPU was found on the bus anew."""
+    ends = _ENDS.get(line.sign) if line.sign else None
+    return Assessment("gpu_recovery_action", Severity.INFO, "", ends=ends) if ends else None
+
+
+def is_detail(line: XidLine) -> bool:
+    """Whether an SXid line is the second or third of one event: its engine, or its registers."""
+    return line.kind == "sxid" and line.rest.startswith(("Severity ", "Data {"))
+
+
+def caused_by(line: XidLine) -> int | None:
+    """The Xid that an Xid 45 names as its cause; None where it names none."""
+    found = _CAUSE.search(line.rest) if line.code == PREEMPTED else None
+    return int(found[1]) if found else None
+
+
+def of_cause(code: int) -> Assessment | None:
+    """What a cause of which only an Xid 45 is left is worth; None where it is no fault, or not in the catalogue."""
+    known = catalogue().get(code)
+    if known is None or known.severity is Severity.INFO:
+        return None
+    return Assessment(known.fault, known.severity, known.advice, {"xid": code, "told_by_xid": PREEMPTED})
+
+
 def _recovery_action(line: XidLine, worth: Assessment) -> Assessment:
     found = _ACTION.search(line.rest)
     if not found:  # cut short: something changed, nobody can say what
@@ -64,9 +121,8 @@ def _recovery_action(line: XidLine, worth: Assessment) -> Assessment:
     action = int(found[2], 16)
     evidence: dict[str, Scalar] = {"recovery_action": action, "recovery_action_before": int(found[1], 16)}
     if action == recovery_action.NONE:
-        return Assessment(
-            worth.fault, Severity.INFO, "Nothing: the driver needs no action any more.", evidence, over=True
-        )
+        ends = CURED_BY_RESET if int(found[1], 16) in _RESETS else frozenset((worth.fault,))
+        return Assessment(worth.fault, Severity.INFO, "Nothing: the driver needs no action any more.", evidence, ends)
     name, severity = recovery_action.worth(action)
     return Assessment(worth.fault, severity, worth.advice, {"action": name, **evidence})
 
@@ -90,8 +146,13 @@ def _row_remap(line: XidLine, worth: Assessment) -> Assessment:
 
 
 def _preempted(line: XidLine, worth: Assessment) -> Assessment:
-    found = _CAUSE.search(line.rest)
-    return Assessment(worth.fault, Severity.INFO, worth.advice, {"cause_xid": int(found[1])} if found else {})
+    cause = caused_by(line)
+    return Assessment(worth.fault, Severity.INFO, worth.advice, {} if cause is None else {"cause_xid": cause})
+
+
+def _link_down(line: XidLine, worth: Assessment) -> Assessment:
+    """155: the peers of a GPU that somebody resets print it too."""
+    return replace(worth, severity=Severity.INFO) if _ON_PURPOSE.search(line.rest) else worth
 
 
 def _exception(line: XidLine, worth: Assessment) -> Assessment:
@@ -124,17 +185,19 @@ def _memory_kind(line: XidLine, worth: Assessment) -> Assessment:
 
 
 def _smoothing_back(line: XidLine, worth: Assessment) -> Assessment:
-    return Assessment("gpu_power_smoothing_off", Severity.INFO, worth.advice, over=True)
+    fault = "gpu_power_smoothing_off"
+    return Assessment(fault, Severity.INFO, worth.advice, ends=frozenset((fault,)))
 
 
 _RULES: dict[int, Callable[[XidLine, Assessment], Assessment]] = {
     13: _exception,
-    45: _preempted,
+    PREEMPTED: _preempted,
     64: _row_remap,
     74: _nvlink,
     94: _memory_error,
     95: _memory_error,
     154: _recovery_action,
+    155: _link_down,
     162: _smoothing_back,
     171: _memory_kind,
     172: _memory_kind,
