@@ -12,7 +12,7 @@ import pytest
 
 from nodetriage.agent.machine.kmsg import KernelLog, believed, parse, whole_log
 from nodetriage.checks.model import KernelRecord
-from nodetriage.checks.model.kernel_line import kernel_pattern
+from nodetriage.checks.model.kernel_rules import matcher
 from nodetriage.checks.readers import nvidia_log
 from nodetriage.checks.registry import ALL
 
@@ -97,8 +97,8 @@ def assert_nobody_is_fooled(records: list[KernelRecord]) -> None:
     for record in records:
         assert nvidia_log.parse(record.text) is None, record
         for check in ALL:
-            for expression in (check.kernel_pattern, check.kernel_wakes):
-                assert not (expression and kernel_pattern(expression).match(record.text)), (check.name, record)
+            for lines in (check.kernel_pattern, check.kernel_wakes):
+                assert not (lines and matcher(lines).match(record.text)), (check.name, record)
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -34,6 +34,7 @@ def test_the_controllers_settings_load_no_check() -> None:
             ".finding",
             ".host",
             ".kernel_line",
+            ".kernel_rules",
             ".settings",
             ".severity",
         )

@@ -19,6 +19,8 @@ XID = r"NVRM: Xid \(PCI:[0-9a-f:]{10,16}\): (\d+)"
         r"NVRM: Xid \(PCI:0000:00:00\)|Oops: ",  # one alternative is enough
         r"md: [\w ,]{1,80}disk failure",  # so does a class that takes blanks
         r"[^x]{1,40}: page allocation failure",
+        r"Disabling IRQ #\d{1,6}",  # with more behind it a process may have this name
+        r"[a-z]{1,9} IRQ #\d{1,6}$",
         r"",
     ],
 )
@@ -34,7 +36,13 @@ def test_a_check_with_such_a_pattern_cannot_be_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", [XID, r"INFO: task .{1,15}:\d+ blocked for more than \d+ seconds", r"(?:NMI )?watchdog: BUG: soft"]
+    "expression",
+    [
+        XID,
+        r"Disabling IRQ #\d{1,6}$",
+        r"INFO: task .{1,15}:\d+ blocked for more than \d+ seconds",
+        r"(?:NMI )?watchdog: BUG: soft",
+    ],
 )
 def test_a_pattern_with_the_driver_s_own_beginning_is_taken(expression: str) -> None:
     assert kernel_pattern(expression).expression == expression

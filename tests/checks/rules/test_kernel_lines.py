@@ -39,7 +39,7 @@ TREE = Path(__file__).parents[2] / "hosts/cpu-only"  # which does not say what b
 
 
 def found(check: Check, *lines: str) -> list[tuple[str, str, Severity]]:
-    records = tuple(KernelRecord(i, i * 1000, 3, line) for i, line in enumerate(lines))
+    records = tuple(KernelRecord(i, -1, 3, line) for i, line in enumerate(lines))
     host = Host(TREE).for_check(check, records)
     policy = disk_errors.Policy(ignore=()) if check is disk_errors.CHECK else check.policy
     return [(f.component, f.fault, f.severity) for f in check.judge(check.read(host), None, policy)]

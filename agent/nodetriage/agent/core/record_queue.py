@@ -7,6 +7,7 @@ from typing import Any
 
 from nodetriage.checks.model import Check, KernelRecord
 from nodetriage.checks.model.kernel_line import KernelPattern, any_of, kernel_pattern
+from nodetriage.checks.model.kernel_rules import KernelRules, matcher
 
 PENDING_LIMIT = 5000  # records a check, while it hangs and the kernel storms
 TRIES = 3  # runs that may break over the same records before the queue drops them
@@ -30,7 +31,7 @@ class Position:
 
 @dataclass(slots=True)
 class _CheckQueue:
-    pattern: KernelPattern
+    pattern: KernelPattern | KernelRules
     done: int
     pending: list[KernelRecord] = field(default_factory=list)
     taken: list[KernelRecord] = field(default_factory=list)
@@ -61,11 +62,14 @@ class RecordQueue:
         for check in checks:
             if check.kernel_pattern is not None:
                 done = position.after(check.name)
-                queue = old.get(check.name) or _CheckQueue(kernel_pattern(check.kernel_pattern), done)
-                queue.pattern = kernel_pattern(check.kernel_pattern)
+                queue = old.get(check.name) or _CheckQueue(matcher(check.kernel_pattern), done)
+                queue.pattern = matcher(check.kernel_pattern)
                 self._queues[check.name] = queue
-        # One match rules out nearly all lines, which concern no check.
-        patterns = [*(queue.pattern for queue in self._queues.values()), *self._wakes.values()]
+        # Two matches rule out nearly all lines, which concern no check.
+        all_patterns = [*(queue.pattern for queue in self._queues.values()), *self._wakes.values()]
+        tables = [p for p in all_patterns if isinstance(p, KernelRules)]
+        self._any_table = KernelRules(rule for table in tables for rule in table.rules)
+        patterns = [p for p in all_patterns if isinstance(p, KernelPattern)]
         self._any = kernel_pattern(any_of(p.expression for p in patterns)) if _joinable(patterns) else None
 
     @property
@@ -83,7 +87,7 @@ class RecordQueue:
         """Queues a record; returns the names of the checks that it wakes."""
         is_new = record.seq > self._scanned
         self._scanned = max(self._scanned, record.seq)
-        if self._any is not None and not self._any.match(record.text):
+        if self._any is not None and not self._any.match(record.text) and not self._any_table.match(record.text):
             return ()
         woken = [name for name, pattern in self._wakes.items() if is_new and pattern.match(record.text)]
         for name, queue in self._queues.items():

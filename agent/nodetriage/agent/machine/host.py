@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from nodetriage.agent.machine.files import read_whole
 from nodetriage.agent.machine.live import LiveMachine
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
-from nodetriage.checks.model.kernel_line import kernel_pattern
+from nodetriage.checks.model.kernel_rules import KernelRules, matcher
 
 Announce = Callable[[str], None]
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Host:
         *,
         announce: Announce | None = None,
         records: tuple[KernelRecord, ...] | None = None,
-        pattern: str | None = None,
+        pattern: str | KernelRules | None = None,
         machine: Machine | None = None,
     ) -> None:
         self._announce: Announce = announce or _silent
@@ -259,7 +259,7 @@ class Host:
         records: Iterable[KernelRecord] = self._machine.kernel_log() if self._records is None else self._records
         if self._pattern is None:
             return tuple(records)
-        ours = kernel_pattern(self._pattern)
+        ours = matcher(self._pattern)
         return tuple(record for record in records if ours.match(record.text))
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from nodetriage.checks.model.finding import Finding
 from nodetriage.checks.model.kernel_line import kernel_pattern
+from nodetriage.checks.model.kernel_rules import KernelRules
 
 R = TypeVar("R")
 P = TypeVar("P")
@@ -46,9 +47,8 @@ class Check(Generic[R, P]):
     timeout_s: float = 5.0
     next_state: Callable[[R | None, R], R] = latest
     clears: Callable[[R, R | None], Iterable[tuple[str, str]]] | None = None
-    kernel_pattern: str | None = (
-        None  # regex from the record's start; what matches is this check's to judge, and wakes it
-    )
+    # Rules, or a regex from the record's start: what matches is this check's to judge, and wakes it.
+    kernel_pattern: str | KernelRules | None = None
     kernel_wakes: str | None = None  # regex from the record's start; what matches only wakes it
     wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM"
     hung_fault: str = "check_hung"  # the fault if this check does not answer
@@ -59,5 +59,5 @@ class Check(Generic[R, P]):
 
     def __post_init__(self) -> None:
         for expression in (self.kernel_pattern, self.kernel_wakes):
-            if expression is not None:
+            if isinstance(expression, str):
                 kernel_pattern(expression)

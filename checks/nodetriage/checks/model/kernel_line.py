@@ -52,10 +52,13 @@ def kernel_pattern(expression: str, whole_record: bool = False) -> KernelPattern
 
     Each alternative has to ask for OWN_CHARS characters before its first free part (`.`, `\\S`, a negated class, a
     repeated class with a blank in it). A free part of at most NAME_CHARS characters, as a process name, may stand
-    among them.
+    among them. NAME_CHARS are enough for an expression without a free part that ends with `$`: behind a user's name the
+    kernel always prints more.
     """
-    own = _own_chars(_parser.parse(expression).data)[0]
-    if own < OWN_CHARS:
+    parsed = _parser.parse(expression).data
+    own, ends = _own_chars(parsed)
+    is_whole_line = not ends and bool(parsed) and parsed[-1] == (op.AT, op.AT_END)
+    if own < (NAME_CHARS if is_whole_line else OWN_CHARS):
         raise ForgeablePattern(
             f"kernel pattern {expression!r}: expected at least {OWN_CHARS} characters of the driver's own text "
             f"from the start, before anything free; got {own}. Begin it with the driver's prefix, as 'NVRM: Xid (PCI:'."
