@@ -46,7 +46,7 @@ WORDS = (
     Word(r"\bdoors?\b", "gate, or the module that does it"),
     Word(r"\bsurroundings\b", "watchers"),
     Word(r"\bintake\b", "ingest"),
-    Word(r"\bscrub(s|bed)?\b", "redact"),
+    Word(r"\bscrub(s|bed)?\b", "redact", r"(?i)memory scrub failed", "what a BMC's log prints of a memory controller"),
     Word(r"\bcadence\b", "aligned timer"),
     Word(r"\bupheavals?\b", "soak (a long simulated run)"),
     Word(r"\bdeeds?\b", "action"),

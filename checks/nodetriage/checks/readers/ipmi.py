@@ -1,24 +1,21 @@
-"""What ipmitool(1) prints about sensors and the event log of the BMC (IPMI 2.0, chapters 31, 32 and 42), as values.
+"""What ipmitool(1) prints about the sensors of the BMC (IPMI 2.0, chapters 32 and 42), as values.
 
 A BMC gets one question at a time, and gets it again when it answers that it is busy.
 """
 
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from nodetriage.checks.model import Host, Unavailable
 
 BMC = "bmc"  # the name of the BMC itself as a component
-ASK_TIMEOUT_S = 60.0  # a slow BMC takes seconds for each sensor; without an answer ipmitool waits 20 s
+ASK_TIMEOUT_S = 45.0  # some BMCs need more than 20 s to read all sensor records; a busy one refuses at once
 _TRIES = 3
 _BUSY = "Node busy"  # completion code 0xc0 (IPMI 2.0, table 5-2): ask again
 _NO_BMC = "Could not open device"  # there is no BMC, or no driver for it
-_NO_SESSION = "Unable to establish"  # a BMC over the network does not answer
-_STAMP = "%m/%d/%y %H:%M:%S %Z"
-
-# Records without a date, whose text the operating system wrote (a panic's) or the maker: no sensor and no event.
-_UNDATED = ("OEM record", "Linux kernel panic")
+# A BMC over the network that does not answer, and one on the board that hangs, starts or takes a new firmware.
+_SILENT = ("Unable to establish", "Timeout", "No data available", "Unspecified error", "initialization in progress")
+_UPDATING = re.compile(r"firme?ware in update mode")
 
 
 class Silent(Exception):
@@ -44,17 +41,6 @@ class Sensor:
         return self.status != "ns" and self.text not in ("No Reading", "Disabled", "")
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """A line of `ipmitool sel elist`. `at_s` is by the BMC's clock, seconds since 1970; -1 where that was not set."""
-
-    record: int
-    at_s: float
-    sensor: str  # type and name
-    event: str
-    asserted: bool
-
-
 def ask(host: Host, *arguments: str) -> str:
     """What `ipmitool ARGUMENTS` prints.
 
@@ -64,7 +50,7 @@ def ask(host: Host, *arguments: str) -> str:
     question = " ".join(arguments)
     for _ in range(_TRIES):
         try:
-            program = host.run(("ipmitool", *arguments), ASK_TIMEOUT_S / _TRIES)
+            program = host.run(("ipmitool", *arguments), ASK_TIMEOUT_S)
         except TimeoutError as error:
             raise Silent(f"ipmitool {question}: {error}") from error
         if _BUSY not in program.stderr:
@@ -72,9 +58,9 @@ def ask(host: Host, *arguments: str) -> str:
     if program.status == 0 or (program.stdout.strip() and _BUSY not in program.stderr):
         return program.stdout
     said = program.stderr.strip().splitlines() or ["no message"]
-    if _NO_BMC in said[0]:
-        raise Unavailable(f"no BMC: {said[0][:200]}")
-    if any(_NO_SESSION in line for line in said):
+    if absent := next((line for line in said if _NO_BMC in line), ""):
+        raise Unavailable(f"no BMC: {absent[:200]}")
+    if any(words in line for line in said for words in _SILENT) or _UPDATING.search(program.stderr):
         raise Silent(f"ipmitool {question}: {said[-1][:200]}")
     raise ValueError(f"ipmitool {question}: status {program.status}: {said[-1][:200]}")
 
@@ -90,33 +76,3 @@ def sensors(text: str) -> tuple[Sensor, ...]:
             raise ValueError(f"ipmitool sdr: expected NAME | ID | STATUS | ENTITY | READING, got {line[:80]!r}")
         found.append(Sensor(fields[0], fields[2], fields[3], fields[4]))
     return tuple(found)
-
-
-def log_entries(text: str) -> tuple[LogEntry, ...]:
-    """The lines of `ipmitool sel elist`, oldest first. Raises ValueError for a line of another form."""
-    found = []
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split("|")]
-        if not line.strip() or line.startswith("SEL has no entries"):
-            continue
-        try:
-            record = int(fields[0], 16)
-            if fields[1].startswith(_UNDATED):
-                found.append(LogEntry(record, -1.0, fields[1], "", asserted=True))
-                continue
-            sensor, event = fields[3], fields[4]
-        except (IndexError, ValueError):
-            raise ValueError(f"ipmitool sel: expected ID | DATE | TIME | SENSOR | EVENT, got {line[:80]!r}") from None
-        found.append(LogEntry(record, stamp(fields[1:3]), sensor, event, "Deasserted" not in fields[5:]))
-    return tuple(found)
-
-
-def stamp(words: Iterable[str]) -> float:
-    """A date and a time of the BMC's clock as seconds since 1970; -1 where they are none, such as "Pre-Init"."""
-    text = " ".join(words).strip()
-    for known in (text, f"{text} UTC"):
-        try:
-            return datetime.strptime(known, _STAMP).replace(tzinfo=UTC).timestamp()
-        except ValueError:
-            continue
-    return -1.0

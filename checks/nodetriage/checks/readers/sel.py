@@ -1,0 +1,135 @@
+"""The BMC's event log (SEL) as `ipmitool sel elist` and FreeIPMI's `ipmi-sel -v --output-event-state` print it.
+
+The forms differ by version (ipmitool 1.8.11 to 1.8.19, FreeIPMI 1.6). What stands between the columns is text of the
+BMC, of a maker, or of a kernel that panicked (records E0h to FFh): it is never taken for a column.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+_TEXT_LEN = 200  # characters of one column that are kept
+_PANIC = "Linux kernel panic:"  # record F0h
+_MAKERS = re.compile(r"OEM record [c-f][0-9a-f]")
+_RECORD = re.compile(r"[0-9a-fA-F]{1,4}")
+_DETAIL = re.compile(r"(?P<event>[^(]*)(?:\((?P<detail>.*?)\)?)?")  # the text may be cut, without its last bracket
+_DIRECTIONS = {"Asserted": True, "Deasserted": False}
+_FREEIPMI_DATE = re.compile(r"[A-Z][a-z]{2}-\d{2}-\d{4}|N/A|Post-?Init")
+_FREEIPMI_DIRECTIONS = {"Assertion Event": True, "Deassertion Event": False, "N/A": True}
+_DATE = re.compile(
+    r"(\d{2})/(\d{2})/(\d{4}|\d{2}) (\d{2}):(\d{2}):(\d{2})(?: (AM|PM))?(?: ([A-Z]{1,5}|[+-]\d{2}(?:\d{2})?))?"
+)
+# Zones whose letters mean one offset wherever they stand, in hours. CST, IST and BST do not.
+_HOURS = {"": 0, "UTC": 0, "GMT": 0, "Z": 0, "EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8}
+_HOURS |= {"PDT": -7, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "JST": 9, "KST": 9}
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A moment by a clock of the BMC, seconds since 1970; -1 where it was not set or not understood.
+
+    `zone` has letters whose offset nobody knows; such a moment can be compared only with one of the same letters.
+    """
+
+    at_s: float = -1.0
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry. `sensor` is its type and name, as in "Memory DIMM_C2"; `detail` is what the tool adds to the event."""
+
+    record: int
+    at_s: float  # as in Stamp
+    sensor: str
+    event: str
+    asserted: bool
+    zone: str = ""
+    detail: str = ""
+    directed: bool = True  # False: the tool did not print whether the event began or ended
+    panic: bool = False  # a piece of the text of a kernel panic, which is in `detail`
+
+
+def log_entries(text: str) -> tuple[tuple[LogEntry, ...], int]:
+    """The entries, oldest first, and how many lines are of no known form."""
+    found = []
+    strange = 0
+    for line in text.splitlines():
+        if not line.strip() or line.startswith(("SEL has no entries", "ID ")):
+            continue
+        entry = _entry([_clean(field) for field in line.split("|")])
+        if entry is None:
+            strange += 1
+        else:
+            found.append(entry)
+    return tuple(found), strange
+
+
+def stamp(text: str) -> Stamp:
+    """A date and a time: MM/DD/YY or MM/DD/YYYY, with or without AM or PM and a zone; without a zone it is UTC."""
+    found = _DATE.fullmatch(text.strip())
+    if found is None:
+        return Stamp()
+    month, day, year, hour, minute, second = (int(found[n]) for n in range(1, 7))
+    if found[7]:
+        hour = hour % 12 + (12 if found[7] == "PM" else 0)
+    zone = found[8] or ""
+    try:
+        at = datetime(year if year > 99 else 2000 + year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return Stamp()
+    if zone[:1] in ("+", "-"):
+        offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:] or 0))
+        at = at - offset if zone[0] == "+" else at + offset
+        zone = ""
+    elif zone in _HOURS:
+        at, zone = at - timedelta(hours=_HOURS[zone]), ""
+    return Stamp(at.timestamp(), zone)
+
+
+def _clean(field: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in field).strip()[:_TEXT_LEN]
+
+
+def _entry(fields: list[str]) -> LogEntry | None:
+    """None for a line of no known form."""
+    if len(fields) < 2 or not _RECORD.fullmatch(fields[0]):
+        return None
+    if len(fields) >= 6 and _FREEIPMI_DATE.fullmatch(fields[1]):
+        return _freeipmi(fields)
+    record = int(fields[0], 16)
+    if fields[1].startswith(_PANIC):
+        words = "|".join(fields[1:]).removeprefix(_PANIC).strip()
+        return LogEntry(record, -1.0, "OS Critical Stop", "", asserted=True, detail=words, panic=True)
+    if _MAKERS.fullmatch(fields[1]):
+        return LogEntry(record, -1.0, fields[1], "", asserted=True)
+    if len(fields) < 4:
+        return None
+    at = stamp(f"{fields[1]} {fields[2]}")
+    if _MAKERS.fullmatch(fields[3]):
+        return LogEntry(record, at.at_s, fields[3], "", asserted=True, zone=at.zone)
+    if len(fields) < 5:
+        return None
+    # A text within an event may hold a pipe: the event ends where the direction stands.
+    ends = next((n for n in range(5, len(fields)) if fields[n] in _DIRECTIONS), None)
+    # 1.8.11 prints no direction for thresholds and generic events; elist adds the reading.
+    found = _DETAIL.fullmatch("|".join(fields[4:ends] if ends else fields[4:5]))
+    asserted = _DIRECTIONS[fields[ends]] if ends else True
+    event, detail = (found["event"], found["detail"] or "") if found else (fields[4], "")
+    return LogEntry(record, at.at_s, fields[3], event.strip(), asserted, at.zone, detail.strip(), ends is not None)
+
+
+def _freeipmi(fields: list[str]) -> LogEntry | None:
+    """ID | Date | Time | Name | Type | State | Event Direction | Event, as `-v` prints."""
+    if not fields[0].isdecimal() or len(fields) < 8 or fields[6] not in _FREEIPMI_DIRECTIONS:
+        return None
+    event, _, detail = "|".join(fields[7:]).partition(" ; ")
+    try:
+        moment = datetime.strptime(f"{fields[1]} {fields[2]}", "%b-%d-%Y %H:%M:%S").replace(tzinfo=UTC)
+        at_s = moment.timestamp()
+    except ValueError:
+        at_s = -1.0  # N/A: a record without a date, or a clock that was not set
+    if fields[4] == "N/A":
+        return LogEntry(int(fields[0]), at_s, "OEM record", "", asserted=True)
+    sensor = f"{fields[4]} {fields[3]}"
+    return LogEntry(int(fields[0]), at_s, sensor, event, _FREEIPMI_DIRECTIONS[fields[6]], detail=detail)
