@@ -129,3 +129,59 @@ def test_nonsense_is_found_and_does_not_hide_the_others(tmp_path: Path, put: Put
 def test_without_ethernet_it_is_skipped_unless_some_is_expected(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         list(judge(read(Host(tmp_path)), None, Policy()))
+
+
+MEMBER = replace(UP, name="eno1np0", bond="bond0", rdma=True)
+
+
+def test_a_member_of_a_bond_is_judged_with_rdma_too_and_though_it_never_was_up() -> None:
+    down = replace(MEMBER, carrier=False)
+
+    assert found(down) == {"eth_link_down": Severity.WARNING}
+    assert found(replace(down, wanted_up=False)) == {}
+    assert found(replace(down, bond="")) == {}
+    assert found(MEMBER) == {}
+
+
+@pytest.mark.parametrize("tree", ["rdma-mgmt-bond-member-down", "mlx5-lag-pf0-down"])
+def test_a_bond_that_lost_a_member_is_a_warning_run_after_run(hosts: Path, tree: str) -> None:
+    memory = next_state(None, read(Host(hosts / tree / "before")))
+    for _ in range(3):
+        said = list(judge(now := read(Host(hosts / tree)), memory, CHECK.policy))
+        memory = next_state(memory, now)
+
+        assert {(f.fault, f.severity) for f in said} == {("eth_link_down", Severity.WARNING)}
+        assert len({f.component for f in said}) == 1
+
+
+def test_representors_are_no_ports(hosts: Path) -> None:
+    assert [i.name for i in read(Host(hosts / "switchdev-representors"))] == ["enp42s0f0np0"]
+
+
+def test_a_port_of_a_bridge_is_no_member_of_a_bond(tmp_path: Path, put: Put) -> None:
+    for name, kind in (("br0", "bridge"), ("bond0", "bonding")):
+        (tmp_path / f"sys/devices/virtual/net/{name}/{kind}").mkdir(parents=True)
+        (tmp_path / "sys/class/net").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"sys/class/net/{name}").symlink_to(f"../../devices/virtual/net/{name}")
+    (tmp_path / "sys/devices/virtual/net/bond0/bonding/ad_partner_mac").write_text("aa:bb:cc:00:00:01\n")
+    (put("eno1") / "master").symlink_to("/sys/devices/virtual/net/br0")
+    (put("eno2", "0000:06:00.0") / "master").symlink_to("/sys/devices/virtual/net/bond0")
+
+    told = {i.name: (i.bond, i.partner) for i in read(Host(tmp_path)) if i.pci}
+
+    assert told == {"eno1": ("", ""), "eno2": ("bond0", "aa:bb:cc:00:00:01")}
+
+
+def test_evidence_names_the_switch_at_the_other_end_of_a_bond() -> None:
+    down = replace(MEMBER, carrier=False, partner="aa:bb:cc:00:00:01")
+
+    assert [f.evidence["partner"] for f in findings(down, policy=CHECK.policy)] == ["aa:bb:cc:00:00:01"]
+
+
+def test_flaps_that_were_seen_while_the_link_was_down_are_reported_when_it_is_up() -> None:
+    assert found(replace(UP, downs=2), UP, replace(DOWN, downs=2)) == {"eth_link_flapping": Severity.WARNING}
+    assert found(replace(DOWN, downs=4), UP) == {
+        "eth_link_down": Severity.MAJOR,
+        "eth_link_flapping": Severity.MAJOR,
+    }
+    assert found(replace(DOWN, downs=2), UP) == {"eth_link_down": Severity.MAJOR}

@@ -301,6 +301,199 @@ def test_roles_differ_in_what_a_lost_link_is_worth() -> None:
     assert [f.severity for f in judge(both, None, Policy(roles=roles))] == [Severity.CRITICAL, Severity.WARNING]
 
 
+def before_and_after(hosts: Path, tree: str) -> list[Finding]:
+    memory = next_state(None, read(Host(hosts / tree / "before")))
+    return list(judge(read(Host(hosts / tree)), memory, Policy()))
+
+
+def test_a_management_adapter_with_rdma_in_a_bond_is_left_to_the_rules_for_ethernet(hosts: Path) -> None:
+    assert before_and_after(hosts, "rdma-mgmt-bond-member-down") == []
+
+
+def test_a_bond_of_two_functions_that_lost_a_member_has_no_passing_flap(hosts: Path) -> None:
+    assert before_and_after(hosts, "mlx5-lag-pf0-down") == []
+
+
+def test_lost_links_of_representors_are_not_those_of_the_uplink(hosts: Path) -> None:
+    assert before_and_after(hosts, "switchdev-representors") == []
+
+
+def test_lost_links_of_the_uplink_count_beside_representors_too(put: Put, tmp_path: Path) -> None:
+    put("mlx5_0", link_layer="Ethernet")
+    for name, downs, phys in (("eth0", 3, "p0"), ("eth1", 40, "pf0vf0"), ("eth2", 50, "c1pf0sf88")):
+        folder = tmp_path / f"sys/devices/mlx5_0/0000:18:00.0/net/{name}"
+        folder.mkdir(parents=True)
+        (folder / "carrier_down_count").write_text(f"{downs}\n")
+        (folder / "phys_port_name").write_text(f"{phys}\n")
+
+    (port,) = read(Host(tmp_path))
+
+    assert (port.netdev, port.downed) == ("eth0", 3)
+
+
+ETHERNET = replace(PORT, name="bnxt_re0/1", link_layer="Ethernet", pci="0000:41:00.0", netdev="eno1")
+
+
+def test_an_ethernet_port_that_no_role_claims_follows_the_rules_for_ethernet() -> None:
+    down = replace(ETHERNET, state="DOWN", phys_state="Disabled")
+
+    assert faults(found(down, ETHERNET, Policy())) == {"ib_link_down": Severity.MAJOR}
+    for harmless in (replace(down, bond="bond0"), replace(down, wanted_up=False), replace(down, pci="")):
+        assert found(harmless, replace(ETHERNET, pci=harmless.pci), Policy()) == []
+
+
+def test_an_ethernet_port_that_a_role_claims_is_part_of_the_compute_fabric() -> None:
+    policy = Policy(roles={"compute": Role(pci=("0000:41:*",), ports=1, rate_gbps=400)})
+    down = replace(ETHERNET, state="DOWN", phys_state="Disabled")
+
+    assert faults(found(down, ETHERNET, policy)) == {"ib_link_down": Severity.CRITICAL}
+
+
+PCI_ROLE = Policy(roles={"compute": Role(pci=("0000:18:00.0",), hcas=("mlx5_7",), ports=1, rate_gbps=400)})
+
+
+@pytest.mark.parametrize("name", ["mlx5_0/1", "ibp24s0/1", "mlx5_7/1"])
+def test_an_adapter_has_its_role_whatever_the_kernel_calls_it(name: str) -> None:
+    assert found(replace(PORT, name=name), policy=PCI_ROLE) == []
+    assert faults(found(replace(DOWN, name=name), policy=PCI_ROLE)) == {"ib_link_down": Severity.CRITICAL}
+
+
+def test_the_address_of_an_adapter_counts_before_its_name() -> None:
+    """In another tray order mlx5_7 is the storage adapter."""
+    storage = replace(DOWN, name="mlx5_7/1", pci="0000:29:00.0")
+    roles = {**PCI_ROLE.roles, "storage": Role(pci=("0000:29:00.?",), must_be_up=False)}
+
+    assert list(judge((PORT, storage), None, Policy(roles=roles))) == []
+
+
+def test_ports_with_other_names_and_addresses_fill_a_role_by_their_rate() -> None:
+    policy = Policy(roles={"compute": Role(hcas=("mlx5_0", "mlx5_1"), ports=2, rate_gbps=400)})
+    others = tuple(replace(PORT, name=f"rocep{n}s0/1", pci=f"0000:{n}:00.0") for n in (24, 64))
+    slow = replace(PORT, name="eth/1", rate_gbps=25)
+
+    assert list(judge((*others, slow), None, policy)) == []
+    missing = list(judge((others[0], slow), None, policy))
+    assert [(f.component, f.fault) for f in missing] == [("ib/compute", "ib_port_missing")]
+
+
+def test_a_role_with_a_link_layer_takes_no_other_port() -> None:
+    policy = Policy(roles={"compute": Role(link_layer="InfiniBand", ports=2, rate_gbps=400)})
+
+    (missing,) = judge((PORT, replace(ETHERNET, rate_gbps=400)), None, policy)
+
+    assert (missing.fault, missing.evidence["found"]) == ("ib_port_missing", 1)
+
+
+def put_adapter(root: Path, address: str, driver: str = "") -> Path:
+    place = root / f"sys/devices/pci0000:00/{address}"
+    place.mkdir(parents=True)
+    (place / "uevent").write_text((f"DRIVER={driver}\n" if driver else "") + "PCI_CLASS=20700\nPCI_ID=15B3:1021\n")
+    link = root / f"sys/bus/pci/devices/{address}"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(f"../../../devices/pci0000:00/{address}")
+    return place
+
+
+@pytest.mark.parametrize(("driver", "severity"), [("", Severity.CRITICAL), ("vfio-pci", Severity.WARNING)])
+def test_an_adapter_whose_driver_made_no_port_is_named_by_its_address(
+    put: Put, tmp_path: Path, driver: str, severity: Severity
+) -> None:
+    put("mlx5_0")
+    put_adapter(tmp_path, "0000:9a:00.0", driver)
+    policy = Policy(roles={"compute": Role(hcas=("mlx5_*",), ports=2)})
+
+    (finding,) = judge(read(Host(tmp_path)), None, policy)
+
+    assert (finding.component, finding.fault, finding.severity) == ("0000:9a:00.0", "ib_port_missing", severity)
+    assert (finding.evidence["role"], finding.evidence["on_bus"], finding.evidence["driver"]) == (
+        "compute",
+        True,
+        driver,
+    )
+
+
+def test_an_adapter_without_a_port_that_no_role_lacks_is_no_fault(put: Put, tmp_path: Path) -> None:
+    put("mlx5_0")
+    put_adapter(tmp_path, "0000:9a:00.0")
+
+    assert list(judge(read(Host(tmp_path)), None, COMPUTE)) == []
+    assert list(judge(read(Host(tmp_path)), None, Policy())) == []
+
+
+def test_an_ethernet_adapter_without_rdma_is_not_one_without_a_port(put: Put, tmp_path: Path) -> None:
+    put("mlx5_0")
+    (put_adapter(tmp_path, "0000:9a:00.0") / "net/eth0").mkdir(parents=True)
+
+    assert [port.name for port in read(Host(tmp_path))] == ["mlx5_0/1"]
+
+
+def test_an_adapter_that_left_the_bus_is_named_by_the_address_that_it_had() -> None:
+    policy = Policy(roles={"compute": Role(hcas=("mlx5_*",), ports=2)})
+    other = replace(PORT, name="mlx5_1/1", pci="0000:40:00.0")
+    memory = next_state(None, (PORT, other))
+    for _ in range(2):
+        found = list(judge((PORT,), memory, policy))
+        memory = next_state(memory, (PORT,))
+
+    assert [(f.component, f.fault, f.evidence["on_bus"]) for f in found] == [("0000:40:00.0", "ib_port_missing", False)]
+    assert list(judge((PORT, other), memory, policy)) == []
+
+
+def test_an_absent_adapter_of_a_role_with_addresses_is_named_though_it_was_never_seen() -> None:
+    policy = Policy(roles={"compute": Role(pci=("0000:18:00.0", "0000:40:00.0"), ports=2)})
+
+    assert [f.component for f in judge((PORT,), None, policy)] == ["0000:40:00.0"]
+
+
+@pytest.mark.parametrize("text", ["", None])
+def test_an_unused_port_without_a_rate_is_no_fault_and_an_active_one_is(put: Put, tmp_path: Path, text) -> None:
+    for hca, state in (("mlx5_0", "1: DOWN"), ("mlx5_1", "4: ACTIVE")):
+        rate = put(hca, state=state) / "rate"
+        rate.unlink() if text is None else rate.write_text(text)
+
+    found = list(judge(read(Host(tmp_path)), None, Policy()))
+
+    assert [(f.component, f.fault) for f in found] == [("mlx5_1/1", "ib_port_unreadable")]
+
+
+def looks(*rounds: Port) -> list[list[tuple[object, ...]]]:
+    """What each look says of flaps."""
+    memory, said = None, []
+    for at_s, port in enumerate(rounds):
+        now = (replace(port, at_s=1000.0 + at_s),)
+        found = judge(now, memory, COMPUTE)
+        said.append([(f.evidence["flaps"], f.evidence["in_window"]) for f in found if f.fault == "ib_link_flapping"])
+        memory = next_state(memory, now)
+    return said
+
+
+def test_a_flap_that_is_first_seen_while_the_port_is_down_counts_when_it_is_up_again() -> None:
+    assert looks(PORT, replace(DOWN, downed=1), replace(PORT, downed=1)) == [[], [], [(1, 1)]]
+
+
+def test_flaps_count_while_the_port_is_down_and_none_counts_twice() -> None:
+    assert looks(PORT, replace(DOWN, downed=3), replace(PORT, downed=3), replace(PORT, downed=3)) == [
+        [],
+        [(2, 3)],
+        [(1, 3)],
+        [],
+    ]
+
+
+def test_a_port_that_goes_down_and_stays_down_does_not_flap() -> None:
+    assert looks(PORT, *(replace(DOWN, downed=1),) * 3) == [[], [], [], []]
+
+
+def test_a_port_without_a_counter_flaps_where_two_looks_show_it() -> None:
+    blind = replace(PORT, downed=None)
+
+    assert looks(blind, replace(DOWN, downed=None), blind) == [[], [], [(1, 1)]]
+
+
+def test_a_port_that_comes_up_for_the_first_time_does_not_flap() -> None:
+    assert looks(DOWN, PORT) == [[], []]
+
+
 ports = st.builds(
     Port,
     name=st.sampled_from(["mlx5_0/1", "mlx5_1/1", "mlx5_bond_0/1"]),

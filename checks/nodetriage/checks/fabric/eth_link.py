@@ -2,7 +2,7 @@
 
 Reads /sys/class/net (Documentation/ABI/testing/sysfs-class-net): physical functions on PCI, and bonds. A port that the
 settings do not name and that was never up in this boot is unused, and no fault. ib_link checks ports with RDMA, unless
-the settings name them here.
+the settings name them here or they are members of a bond.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.netdev import Interface, read_interfaces
 from nodetriage.checks.rules.counters import rise
+from nodetriage.checks.rules.port_history import FLAPS_KEPT, still_owed, to_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,13 @@ def next_state(before: tuple[Interface, ...] | None, now: tuple[Interface, ...])
 
 
 def _since(old: Interface | None, now: Interface) -> Interface:
-    flaps = (*(old.flaps_at_s if old else ()), *((now.at_s,) * min(_downs(old, now), 99)))[-99:]
-    return replace(now, was_up=now.carrier or (old is not None and old.was_up), flaps_at_s=flaps)
+    lost = _lost(old, now)
+    flaps = (*(old.flaps_at_s if old else ()), *((now.at_s,) * min(lost, FLAPS_KEPT)))[-FLAPS_KEPT:]
+    was_up = now.carrier or (old is not None and old.was_up)
+    return replace(now, was_up=was_up, flaps_at_s=flaps, owed=still_owed(old.owed if old else 0, lost, now.carrier))
 
 
-def _downs(old: Interface | None, now: Interface) -> int:
+def _lost(old: Interface | None, now: Interface) -> int:
     """How often it lost its carrier since the last run; 0 where the counter was reset."""
     return rise(old.downs if old else None, now.downs)
 
@@ -64,34 +67,38 @@ def judge(now: tuple[Interface, ...], before: tuple[Interface, ...] | None, poli
         pattern = next((p for p in policy.expected if fnmatchcase(interface.name, p)), None)
         if pattern is not None:
             there[pattern] += 1
-        elif interface.rdma or not (interface.pci or interface.is_bond):
+        elif not (interface.bond or interface.is_bond) and (interface.rdma or not interface.pci):
             continue
-        expected = policy.expected[pattern] if pattern is not None else None
-        yield from _judge_one(interface, _downs(old.get(interface.name), interface), expected, policy)
+        known = old.get(interface.name)
+        flaps = to_report(known.owed if known else 0, _lost(known, interface), interface.carrier)
+        yield from _judge_one(interface, flaps, policy.expected[pattern] if pattern is not None else None, policy)
     for pattern, expected in policy.expected.items():
         if there[pattern] < expected.count:
             evidence = {"expected": expected.count, "found": there[pattern]}
             yield Finding(f"net/{pattern}", "eth_missing", expected.down, evidence)
 
 
-def _judge_one(interface: Interface, downs: int, expected: Expected | None, policy: Policy) -> Iterator[Finding]:
+def _judge_one(interface: Interface, flaps: int, expected: Expected | None, policy: Policy) -> Iterator[Finding]:
     component = interface.name
     facts: dict[str, Scalar] = {"pci": interface.pci, "bond": interface.bond, "speed_mbps": interface.speed_mbps}
+    if interface.partner:
+        facts["partner"] = interface.partner
     if interface.error:
         yield Finding(component, "eth_unreadable", Severity.MAJOR, {"error": interface.error})
-    elif not interface.carrier:
+        return
+    if not interface.carrier:
+        used = interface.was_up or interface.bond  # a member of a bond is wanted
         if expected is not None:
             yield Finding(component, "eth_link_down", expected.down, {**facts, "wanted_up": interface.wanted_up})
-        elif interface.was_up and interface.wanted_up:  # not one that somebody took down on purpose
+        elif used and interface.wanted_up:  # not one that somebody took down on purpose
             severity = Severity.WARNING if interface.bond else policy.down
             yield Finding(component, "eth_link_down", severity, {**facts, "wanted_up": True})
-    else:
-        if expected is not None and 0 < interface.speed_mbps < expected.speed_mbps:
-            yield Finding(component, "eth_link_slow", expected.slow, {**facts, "expected_mbps": expected.speed_mbps})
+    elif expected is not None and 0 < interface.speed_mbps < expected.speed_mbps:
+        yield Finding(component, "eth_link_slow", expected.slow, {**facts, "expected_mbps": expected.speed_mbps})
+    if flaps:
         recent = sum(interface.at_s - at_s <= policy.flap_window_s for at_s in interface.flaps_at_s)
-        if downs:
-            severity = Severity.MAJOR if recent >= policy.serious_flaps else Severity.WARNING
-            yield Finding(component, "eth_link_flapping", severity, {**facts, "flaps": downs, "in_window": recent})
+        severity = Severity.MAJOR if recent >= policy.serious_flaps else Severity.WARNING
+        yield Finding(component, "eth_link_flapping", severity, {**facts, "flaps": flaps, "in_window": recent})
 
 
 CHECK = Check(

@@ -6,24 +6,14 @@ On Ethernet the InfiniBand counters stay 0, so there the netdev's carrier_down_c
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.ib_port import SATURATED, Port, read_ports
-from nodetriage.checks.rules.port_history import downs_since, next_state
+from nodetriage.checks.rules.port_history import flaps_of, next_state
+from nodetriage.checks.rules.port_roles import Role, assign, missing
 
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """What the ports of some HCAs should be like. 0: any value is right."""
-
-    hcas: tuple[str, ...] = ()  # shell patterns of HCA names
-    ports: int = 0  # how many ports there should be
-    rate_gbps: float = 0  # at least
-    width: int = 0  # lanes, at least
-    down: Severity = Severity.CRITICAL  # of a port that is down or missing
-    slow: Severity = Severity.MAJOR  # of a port that is slow or narrow
-    must_be_up: bool = True  # false: a port that was never up in this boot may stay down
+_OTHERS = Role(must_be_up=False)
+_ETHERNET = Role(must_be_up=False, down=Severity.MAJOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +21,8 @@ class Policy:
     """What each port is for."""
 
     roles: Mapping[str, Role] = field(default_factory=dict)  # by a name of your choice
-    others: Role = Role(must_be_up=False)  # for ports whose HCA no role names
+    others: Role = _OTHERS  # for InfiniBand ports that no role claims
+    ethernet: Role = _ETHERNET  # for Ethernet ports that no role claims
     init_grace_s: float = 180.0  # how long a port may wait for its subnet manager
     flap_window_s: float = 10_800.0  # in which lost links are counted
     serious_flaps: int = 3  # from so many in the window on they are major instead of a warning
@@ -44,24 +35,26 @@ def read(host: Host) -> tuple[Port, ...]:
 
 def judge(now: tuple[Port, ...], before: tuple[Port, ...] | None, policy: Policy) -> Iterator[Finding]:
     """Raises Unavailable where there is no port and no role expects one."""
-    if not now and not any(role.ports for role in policy.roles.values()):
+    ports = next_state(before, now)
+    if not any(port.exists for port in ports) and not any(role.ports for role in policy.roles.values()):
         raise Unavailable("no InfiniBand or RoCE port in /sys/class/infiniband")
-    claimed = dict.fromkeys(policy.roles, 0)
     old = {port.name: port for port in before or ()}
-    for port in next_state(before, now):
-        name = next((n for n, r in policy.roles.items() if any(fnmatchcase(port.hca, p) for p in r.hcas)), None)
-        if name is not None:
-            claimed[name] += 1
-        yield from _judge_port(
-            port, downs_since(old.get(port.name), port), policy.roles.get(name or "", policy.others), policy
-        )
+    claimed = assign(ports, policy.roles)
+    for port in ports:
+        flaps = flaps_of(old.get(port.name), port)
+        if not port.exists:
+            continue
+        if (name := claimed.get(port.name)) is not None:
+            yield from _judge_port(port, flaps, policy.roles[name], policy)
+        elif port.link_layer != "Ethernet":
+            yield from _judge_port(port, flaps, policy.others, policy)
+        elif port.pci and port.wanted_up and not port.bond:  # software has no link; eth_link judges members of bonds
+            yield from _judge_port(port, flaps, policy.ethernet, policy)
     for name, role in policy.roles.items():
-        if claimed[name] < role.ports:
-            evidence: dict[str, Scalar] = {"role": name, "expected": role.ports, "found": claimed[name]}
-            yield Finding(f"ib/{name}", "ib_port_missing", role.down, evidence)
+        yield from missing(name, role, ports, claimed)
 
 
-def _judge_port(port: Port, downs: int, role: Role, policy: Policy) -> Iterator[Finding]:
+def _judge_port(port: Port, flaps: int, role: Role, policy: Policy) -> Iterator[Finding]:
     state: dict[str, Scalar] = {
         "state": port.state,
         "phys_state": port.phys_state,
@@ -80,17 +73,14 @@ def _judge_port(port: Port, downs: int, role: Role, policy: Policy) -> Iterator[
             yield Finding(port.name, "ib_link_down", role.down, state)
     else:
         yield from _judge_speed(port, role)
+    if flaps:
         recent = sum(port.at_s - at_s <= policy.flap_window_s for at_s in port.flaps_at_s)
-        if downs:
-            severity = Severity.MAJOR if recent >= policy.serious_flaps else Severity.WARNING
-            yield Finding(
-                port.name, "ib_link_flapping", severity, {"flaps": downs, "in_window": recent, "pci": port.pci}
-            )
+        severity = Severity.MAJOR if recent >= policy.serious_flaps else Severity.WARNING
+        yield Finding(port.name, "ib_link_flapping", severity, {"flaps": flaps, "in_window": recent, "pci": port.pci})
     full = port.link_layer != "Ethernet" and port.downed == SATURATED
     if full and (policy.full_since_boot or not port.blind_at_first):
-        yield Finding(
-            port.name, "ib_counter_saturated", Severity.WARNING, {"counter": "link_downed", "value": SATURATED}
-        )
+        evidence: dict[str, Scalar] = {"counter": "link_downed", "value": SATURATED}
+        yield Finding(port.name, "ib_counter_saturated", Severity.WARNING, evidence)
 
 
 def _judge_speed(port: Port, role: Role) -> Iterator[Finding]:

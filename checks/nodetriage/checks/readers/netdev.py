@@ -1,7 +1,7 @@
 """Ethernet interfaces of adapters, and bonds.
 
-/sys/class/net/NAME: type, flags, operstate, speed (Mb/s), carrier_down_count, master, bonding
-(Documentation/ABI/testing/sysfs-class-net, Documentation/networking/operstates.rst).
+/sys/class/net/NAME: type, flags, operstate, speed (Mb/s), carrier_down_count, master, bonding, phys_port_name
+(Documentation/ABI/testing/sysfs-class-net, Documentation/networking/operstates.rst, bonding.rst, representors.rst).
 """
 
 import re
@@ -15,11 +15,13 @@ from nodetriage.checks.readers.sysfs import REFUSED, error_line, optional_count,
 _ETHERNET = "1"  # ARPHRD_ETHER; 32 is IP over InfiniBand
 _FLAGS = re.compile(r"0x[0-9a-f]{1,8}")
 _UP = 0x1  # IFF_UP: an administrator set it up
+# Of a port's representor in switchdev mode, as phys_port_name and at the end of the name that udev makes of it.
+_REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf\d+|sf\d+|hpf)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface. `error` is set where its files could not be read. The last two fields come from earlier runs."""
+    """One interface. `error` is set where its files could not be read. The last fields come from earlier runs."""
 
     name: str
     at_s: float  # CLOCK_BOOTTIME of the reading
@@ -27,22 +29,24 @@ class Interface:
     wanted_up: bool = False
     carrier: bool = False
     speed_mbps: int = 0  # 0 where the driver does not know it
-    bond: str = ""  # of which it is a member
+    bond: str = ""  # the bond or team of which it is a member
     is_bond: bool = False
-    rdma: bool = False  # it also has RDMA, and ib_link checks it
+    partner: str = ""  # MAC address of the switch at the other end of the bond (802.3ad)
+    rdma: bool = False  # it also has RDMA, and ib_link checks it unless it is a member of a bond
     downs: int | None = None  # times the carrier was lost
     error: str = ""
     was_up: bool = False
     flaps_at_s: tuple[float, ...] = ()
+    owed: int = 0  # lost links that no finding has reported yet
 
 
 def read_interfaces(host: Host) -> tuple[Interface, ...]:
-    """Physical functions and bonds, by name; without virtual functions, bridges, tunnels and the like."""
+    """Physical functions and bonds, by name; without virtual functions, representors, bridges, tunnels and the like."""
     at_s = host.boottime_s()
     found = []
     for path in host.glob("/sys/class/net/*"):
         real = host.exists(path / "device") and not host.exists(path / "device/physfn")
-        if real or host.exists(path / "bonding"):
+        if (real and not is_representor(host, path)) or host.exists(path / "bonding"):
             found.append(_read(host, path, at_s))
     return tuple(interface for interface in found if interface is not None)
 
@@ -53,21 +57,28 @@ def _read(host: Host, path: PurePosixPath, at_s: float) -> Interface | None:
     try:
         if optional_text(host, path / "type") != _ETHERNET:
             return None
-        flags = host.text(path / "flags")
+        up = wanted_up(host, path)
         state = host.text(path / "operstate")  # `carrier` answers EINVAL where the interface is not set up
-        if not _FLAGS.fullmatch(flags):
-            raise ValueError(f"{path / 'flags'}: expected a hexadecimal number, got {flags[:40]!r}")
         return replace(
             interface,
-            wanted_up=bool(int(flags, 16) & _UP),
+            wanted_up=up,
             carrier=_is_up(state, path),
             speed_mbps=_speed(host, path),
-            bond=_bond(host, path),
+            bond=(bond := bond_of(host, path)),
+            partner=_partner(host, bond),
             rdma=host.exists(path / "device/infiniband"),
             downs=optional_count(host, path / "carrier_down_count"),
         )
     except (OSError, ValueError) as error:
         return replace(interface, error=error_line(error, path))
+
+
+def wanted_up(host: Host, path: PurePosixPath) -> bool:
+    """Whether an administrator set it up (IFF_UP). Raises OSError, ValueError."""
+    flags = host.text(path / "flags")
+    if not _FLAGS.fullmatch(flags):
+        raise ValueError(f"{path / 'flags'}: expected a hexadecimal number, got {flags[:40]!r}")
+    return bool(int(flags, 16) & _UP)
 
 
 def _is_up(state: str, path: PurePosixPath) -> bool:
@@ -83,10 +94,26 @@ def _speed(host: Host, path: PurePosixPath) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else 0
 
 
-def _bond(host: Host, path: PurePosixPath) -> str:
+def is_representor(host: Host, path: PurePosixPath) -> bool:
+    """Whether the interface stands for a virtual function: it has the device of the physical port, and no link."""
+    return _REPRESENTOR.search(optional_text(host, path / "phys_port_name") or path.name) is not None
+
+
+def bond_of(host: Host, path: PurePosixPath) -> str:
+    """The bond or team of which the interface is a member; "" for a port of a bridge. Raises OSError."""
     try:
-        return host.link(path / "master").name
+        master = host.link(path / "master")
     except OSError as error:
         if error.errno in REFUSED:
             return ""
         raise
+    net = PurePosixPath("/sys/class/net", master.name)
+    if host.exists(net / "bonding"):
+        return master.name
+    return master.name if not host.exists(net / "bridge") and len(host.glob(f"{net}/lower_*")) > 1 else ""
+
+
+def _partner(host: Host, bond: str) -> str:
+    """ "" where the bond has no LACP partner (zeros), or only root may read it."""
+    text = optional_text(host, f"/sys/class/net/{bond}/bonding/ad_partner_mac")[:20] if bond else ""
+    return text if text.strip("0:") else ""
