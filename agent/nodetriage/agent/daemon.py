@@ -22,6 +22,7 @@ from nodetriage.agent.delivery.identity import Identify, identify_by
 from nodetriage.agent.delivery.spool import Spool
 from nodetriage.agent.delivery.stream import Node, Stream
 from nodetriage.agent.kept import Kept
+from nodetriage.agent.machine import slurm_jobs
 from nodetriage.agent.machine.boot import boot_id, boottime_s
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.settings import config
@@ -70,6 +71,7 @@ class Daemon:
             heartbeat=self._heartbeat,
             heartbeat_s=agent.heartbeat_s,
             command=self._command,
+            has_job=self._has_job,
             hook_word=lambda word, by: self._hooks.take_word(authority_from(word, by, self._boot_id, boottime_s())),
             identify=identify,
             timer=self._timer,
@@ -96,6 +98,7 @@ class Daemon:
             not (self._stream.addresses or self._unusable),
         )
         self._hooks = hooks.Hooks(own, self._scheduler, self._record, boottime_s, run_dir, kept.hooks(), alone=alone)
+        self._hooks.on_begin = self._stream.beat
         try:
             await self._control_socket.start()
         except OSError as error:
@@ -214,8 +217,11 @@ class Daemon:
         self._log.info("an abandoned worker has ended", device_class=device_class)
         self._scheduler.wake_class(device_class)
 
-    def _heartbeat(self, whole: bool) -> pb.Heartbeat:
-        return self._heartbeats.make(self._scheduler, whole, boottime_s())
+    def _heartbeat(self, whole: bool, every_s: float) -> pb.Heartbeat:
+        return self._heartbeats.make(self._scheduler, whole, boottime_s(), every_s)
+
+    def _has_job(self) -> bool:
+        return self._hooks.has_job or slurm_jobs.has_job(self._settings.agent.root)
 
     async def _command(self, command: pb.Command) -> pb.CommandResult:
         return await requests.execute(self._scheduler, self._workers, command)

@@ -26,8 +26,8 @@ class Heartbeats:
         self._boot_id = boot_id
         self._sent_s: dict[str, float] = {}  # by check: the time of its last run, as in the last heartbeat
 
-    def make(self, scheduler: CheckScheduler, whole: bool, now_s: float) -> pb.Heartbeat:
-        """`now_s` is CLOCK_BOOTTIME. The heartbeat is whole too where the set of checks has changed."""
+    def make(self, scheduler: CheckScheduler, whole: bool, now_s: float, every_s: float = 0.0) -> pb.Heartbeat:
+        """`now_s` is CLOCK_BOOTTIME, `every_s` the interval to announce. Whole too where the set of checks changed."""
         ran_s = {name: c.at_s if (c := scheduler.verdict.checks.get(name)) else -1.0 for name in scheduler.checks}
         whole = whole or ran_s.keys() != self._sent_s.keys()
         names = ran_s if whole else [name for name, at_s in ran_s.items() if at_s != self._sent_s[name]]
@@ -42,6 +42,7 @@ class Heartbeats:
             spooled_events=self._spool.depth,
             ports=[_port_traffic(port, ports_age_s) for port in ports],
             partial=not whole,
+            next_within_ms=round(every_s * 1000),
             open=open_set.stated(scheduler.verdict, self._spool.next_seq - 1, whole, at),
         )
 

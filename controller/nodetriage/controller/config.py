@@ -37,13 +37,21 @@ class Controller:
     database: str = ""  # postgresql://HOST/NAME; empty: history.sqlite in state_dir
     database_password_file: Path | None = None  # holds the password alone; mode 0600, owned by the controller's user
     heartbeat_every_s: float = 5.0  # every agent's period; 0 leaves each agent to its own setting
-    missed_heartbeats: int = 6  # so many in a row make a node silent
+    idle_heartbeats: float = 4.0  # a node without a job has a period that is so many times longer, at least 1
+    missed_heartbeats: int = 6  # so many in a row make a node silent; two and a half of a node without a job
 
     def __post_init__(self) -> None:
         if not 0 <= self.heartbeat_every_s <= 3600:
             raise ValueError(f"heartbeat_every_s: expected 0 to 3600, got {self.heartbeat_every_s:g}")
+        if not 1 <= self.idle_heartbeats <= 100:
+            raise ValueError(f"idle_heartbeats: expected 1 to 100, got {self.idle_heartbeats:g}")
         if self.missed_heartbeats < 1:
             raise ValueError(f"missed_heartbeats: expected at least 1, got {self.missed_heartbeats}")
+
+    @property
+    def idle_heartbeat_every_s(self) -> float:
+        """Of a node without a job; 0 where each agent has its own period, which then does not depend on jobs."""
+        return self.heartbeat_every_s * self.idle_heartbeats
 
 
 @dataclass(frozen=True, slots=True)

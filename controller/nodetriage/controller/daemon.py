@@ -108,6 +108,7 @@ class Daemon:
             settings.controller.listen,
             VERSION,
             settings.controller.heartbeat_every_s,
+            settings.controller.idle_heartbeat_every_s,
             settings.admission,
         )
         self._server = NodeHealthServer(
@@ -173,15 +174,20 @@ class Daemon:
         return metrics.Facts(
             version=VERSION,
             connected=len(self._server.connected()),
-            silent=sum(1 for _ in self._last_seen.silent(monotonic(), self._silent_after_s)),
+            silent=sum(1 for _ in self._silent()),
             refused=self._server.gate.refusals.total,
             broken_invariants=self._reconciler.broken_invariants,
             state=self._reconciler.state,
             actions=await self._store.read(lambda c: metrics.count_actions(c, time.time_ns() // 1000)),
         )
 
+    def _silent(self) -> Iterator[str]:
+        own = self._settings.controller
+        return self._last_seen.silent(monotonic(), self._silent_after_s, own.idle_heartbeat_every_s)
+
     @property
     def _silent_after_s(self) -> float:
+        """Of a node with a job."""
         own = self._settings.controller
         return own.missed_heartbeats * (own.heartbeat_every_s or AGENTS_OWN_HEARTBEAT_S)
 
@@ -235,7 +241,7 @@ class Daemon:
         before: set[str] = set()
         while True:
             await asyncio.sleep(1.0)
-            silent = set(self._last_seen.silent(monotonic(), limit_s))
+            silent = set(self._silent())
             if fell := sorted(silent - before):
                 _log.warning("nodes silent", count=len(fell), nodes=fell[:20], longer_than_s=limit_s)
             if back := sorted(before - silent):

@@ -116,14 +116,16 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., boot_id: _Optional[str] = ..., agent_version: _Optional[str] = ..., profile: _Optional[str] = ..., unacked_events: _Optional[int] = ..., acked_seq: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("controller_version", "heartbeat_every_ms", "stored")
+    __slots__ = ("controller_version", "heartbeat_every_ms", "stored", "idle_heartbeat_every_ms")
     CONTROLLER_VERSION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_EVERY_MS_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
+    IDLE_HEARTBEAT_EVERY_MS_FIELD_NUMBER: _ClassVar[int]
     controller_version: str
     heartbeat_every_ms: int
     stored: _containers.RepeatedCompositeFieldContainer[SeqRange]
-    def __init__(self, controller_version: _Optional[str] = ..., heartbeat_every_ms: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[SeqRange, _Mapping]]] = ...) -> None: ...
+    idle_heartbeat_every_ms: int
+    def __init__(self, controller_version: _Optional[str] = ..., heartbeat_every_ms: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[SeqRange, _Mapping]]] = ..., idle_heartbeat_every_ms: _Optional[int] = ...) -> None: ...
 
 class EventBatch(_message.Message):
     __slots__ = ("events",)
@@ -201,7 +203,7 @@ class Ack(_message.Message):
     def __init__(self, ranges: _Optional[_Iterable[_Union[SeqRange, _Mapping]]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("at_unix_us", "boot_id", "checks", "abandoned_workers", "spooled_events", "ports", "partial", "open")
+    __slots__ = ("at_unix_us", "boot_id", "checks", "abandoned_workers", "spooled_events", "ports", "partial", "open", "next_within_ms")
     AT_UNIX_US_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKS_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +212,7 @@ class Heartbeat(_message.Message):
     PORTS_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
+    NEXT_WITHIN_MS_FIELD_NUMBER: _ClassVar[int]
     at_unix_us: int
     boot_id: str
     checks: _containers.RepeatedCompositeFieldContainer[CheckState]
@@ -218,7 +221,8 @@ class Heartbeat(_message.Message):
     ports: _containers.RepeatedCompositeFieldContainer[PortTraffic]
     partial: bool
     open: OpenSet
-    def __init__(self, at_unix_us: _Optional[int] = ..., boot_id: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[CheckState, _Mapping]]] = ..., abandoned_workers: _Optional[int] = ..., spooled_events: _Optional[int] = ..., ports: _Optional[_Iterable[_Union[PortTraffic, _Mapping]]] = ..., partial: _Optional[bool] = ..., open: _Optional[_Union[OpenSet, _Mapping]] = ...) -> None: ...
+    next_within_ms: int
+    def __init__(self, at_unix_us: _Optional[int] = ..., boot_id: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[CheckState, _Mapping]]] = ..., abandoned_workers: _Optional[int] = ..., spooled_events: _Optional[int] = ..., ports: _Optional[_Iterable[_Union[PortTraffic, _Mapping]]] = ..., partial: _Optional[bool] = ..., open: _Optional[_Union[OpenSet, _Mapping]] = ..., next_within_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSet(_message.Message):
     __slots__ = ("digest", "as_of_seq", "stated", "findings", "left_out")

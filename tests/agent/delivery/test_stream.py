@@ -43,7 +43,12 @@ class Bench:
             fields.pop("addresses"),
             NODE,
             self.spool,
-            heartbeat=lambda whole: pb.Heartbeat(boot_id=BOOT, spooled_events=self.spool.depth, partial=not whole),
+            heartbeat=lambda whole, every_s: pb.Heartbeat(
+                boot_id=BOOT,
+                spooled_events=self.spool.depth,
+                partial=not whole,
+                next_within_ms=round(every_s * 1000),
+            ),
             heartbeat_s=fields.pop("heartbeat_s", 0.1),
             command=self._command,
             back_off_s=fields.pop("back_off_s", (0.02, 0.1)),
@@ -189,6 +194,39 @@ def test_heartbeats_keep_their_beat_and_the_controller_may_set_it(with_bench: An
         await eventually(lambda: len(bench.controller.heartbeats) >= 5)
 
     with_bench(body, prepare, heartbeat_s=3600.0)
+
+
+def test_a_node_without_a_job_beats_seldom_and_says_so_and_a_job_that_begins_is_told_at_once(with_bench: Any) -> None:
+    job: list[bool] = []
+
+    def prepare(controller: Any) -> None:
+        controller.heartbeat_every_ms, controller.idle_heartbeat_every_ms = 30, 3_600_000
+
+    async def body(bench: Bench) -> None:
+        beats = bench.controller.heartbeats
+        await eventually(lambda: len(beats) == 1)
+        job.append(True)
+        bench.stream.beat()
+        await eventually(lambda: len(beats) >= 4)
+        assert [beat.next_within_ms for beat in beats[:3]] == [3_600_000, 30, 30]
+        job.clear()
+        await eventually(lambda: beats[-1].next_within_ms == 3_600_000)
+
+    with_bench(body, prepare, has_job=lambda: bool(job))
+
+
+def test_a_job_that_begins_beside_another_brings_no_heartbeat_of_its_own(with_bench: Any) -> None:
+    def prepare(controller: Any) -> None:
+        controller.heartbeat_every_ms = controller.idle_heartbeat_every_ms = 3_600_000
+
+    async def body(bench: Bench) -> None:
+        await eventually(lambda: len(bench.controller.heartbeats) == 1)
+        bench.stream.beat()
+        bench.spool.append([event("a")])
+        await eventually(lambda: len(bench.controller.events) == 1)
+        assert len(bench.controller.heartbeats) == 1
+
+    with_bench(body, prepare)
 
 
 def test_a_command_is_obeyed_and_its_result_sent(with_bench: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from nodetriage.agent.core.verdict import Change, CheckVerdict, OpenFinding, Verdict
 from nodetriage.agent.settings.config import HookSettings
 from nodetriage.agent.slurm.hook_authority import Authority, NamedFinding, Refusals
-from nodetriage.agent.slurm.hooks import HookMemory, Hooks, Jobs
+from nodetriage.agent.slurm.hooks import JOB_COUNTS_S, HookMemory, Hooks, Jobs
 from nodetriage.agent.slurm.known import Known, facts, known, line
 from nodetriage.checks.model import Check, Confidence, Host, Outcome, Severity
 
@@ -393,3 +393,25 @@ def test_each_hook_runs_the_checks_of_its_list(tmp_path: Path) -> None:
     desk.ask("epilog")
 
     assert desk.scheduler.ran == ["slow", "mine"]
+
+
+def test_a_job_is_known_from_its_prolog_to_its_epilog(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({}), tmp_path)
+    begun: list[bool] = []
+    desk.hooks.on_begin = lambda: begun.append(True)
+    assert not desk.hooks.has_job
+
+    desk.ask("prolog")
+    assert (desk.hooks.has_job, begun) == (True, [True])
+
+    desk.ask("epilog")
+    assert (desk.hooks.has_job, begun) == (False, [True])
+
+
+def test_a_job_whose_epilog_never_comes_does_not_count_for_ever(tmp_path: Path) -> None:
+    desk = Desk(FakeRounds({}), tmp_path)
+    desk.ask("prolog")
+
+    desk.now_s += JOB_COUNTS_S + 1
+
+    assert not desk.hooks.has_job

@@ -25,6 +25,7 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
         self.refuse: tuple[grpc.StatusCode, str] | None = None
         self.stored: list[pb.SeqRange] = []
         self.heartbeat_every_ms = 0
+        self.idle_heartbeat_every_ms = 0
         self.commands: asyncio.Queue[pb.Command] = asyncio.Queue()
         self.words: asyncio.Queue[pb.HookAuthority | pb.ControllerMessage] = asyncio.Queue()
         self._server: Any = None
@@ -52,7 +53,10 @@ class TrialController(health_pb2_grpc.NodeHealthServicer):
         await context.write(
             pb.ControllerMessage(
                 welcome=pb.Welcome(
-                    controller_version="0", heartbeat_every_ms=self.heartbeat_every_ms, stored=self.stored
+                    controller_version="0",
+                    heartbeat_every_ms=self.heartbeat_every_ms,
+                    idle_heartbeat_every_ms=self.idle_heartbeat_every_ms,
+                    stored=self.stored,
                 )
             )
         )

@@ -76,3 +76,33 @@ def test_after_a_restart_the_rows_are_written_a_few_at_a_time() -> None:
 
     assert [len(nodes) for nodes in taken] == [2, 2, 1, 0]
     assert {node for nodes in taken for node in nodes} == {f"n{i}" for i in range(5)}
+
+
+def test_a_node_without_a_job_is_silent_after_two_and_a_half_of_its_own_intervals() -> None:
+    last_seen = LastSeen(0.0)
+    last_seen.hear("idle", 100.0, 0, beat(next_within_ms=20_000))
+    last_seen.hear("busy", 100.0, 0, beat(next_within_ms=5000))
+    last_seen.hear("of-old", 100.0, 0, beat())
+
+    def silent(now_s: float) -> list[str]:
+        return list(last_seen.silent(now_s, 30.0, 20.0))
+
+    assert silent(129.0) == []
+    assert silent(131.0) == ["busy", "of-old"]  # the bound that nodes with a job always had
+    assert silent(149.0) == ["busy", "of-old"]
+    assert silent(151.0) == ["idle", "busy", "of-old"]
+
+
+def test_an_agent_cannot_announce_itself_away() -> None:
+    last_seen = LastSeen(0.0)
+    last_seen.hear("n1", 100.0, 0, beat(next_within_ms=0xFFFFFFFF))
+
+    assert list(last_seen.silent(151.0, 30.0, 20.0)) == ["n1"]
+
+
+def test_what_counts_is_the_interval_of_the_last_heartbeat() -> None:
+    last_seen = LastSeen(0.0)
+    last_seen.hear("n1", 100.0, 0, beat(next_within_ms=20_000))
+    last_seen.hear("n1", 110.0, 0, beat(next_within_ms=5000, partial=True))
+
+    assert list(last_seen.silent(141.0, 30.0, 20.0)) == ["n1"]

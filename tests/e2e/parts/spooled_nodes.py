@@ -29,7 +29,7 @@ class SpooledNode:
             addresses,
             Node(name, BOOT, "0.1.0", "trial"),
             self.spool,
-            heartbeat=lambda whole: pb.Heartbeat(boot_id=BOOT, partial=not whole, spooled_events=self.spool.depth),
+            heartbeat=lambda whole, _: pb.Heartbeat(boot_id=BOOT, partial=not whole, spooled_events=self.spool.depth),
             heartbeat_s=5.0,
             command=self._obey,
             back_off_s=BACK_OFF_S,

@@ -32,7 +32,7 @@ from nodetriage.service.address import host_of, is_unix
 
 MESSAGE_LIMIT_BYTES = 4 << 20
 CONNECT_LIMIT_S = 10.0
-SILENCE_S = 20.0  # after so long without a byte from the peer, the next message brings a ping
+SILENCE_S = 30.0  # after so long without a byte from the peer, the next message brings a ping
 PING_LIMIT_S = 10.0
 SENT_LIMIT_S = 30.0  # for the peer's kernel to confirm data, and for a peer that takes no more data
 # https://grpc.github.io/grpc/core/md_doc_statuscodes.html

@@ -38,8 +38,9 @@ class Node:
 
 
 class Stream:
-    """`heartbeat` makes the present one, whole where a stream begins; `command` does what a controller asks;
-    `hook_word` takes its word to the Slurm hooks, and who said it. All belong to the daemon.
+    """`heartbeat` makes the present one, whole where a stream begins, with the interval that it announces; `command`
+    does what a controller asks; `hook_word` takes its word to the Slurm hooks, and who said it; `has_job` says whether
+    a job may be on this node, which then sends more heartbeats. All belong to the daemon.
     """
 
     def __init__(
@@ -48,10 +49,11 @@ class Stream:
         node: Node,
         spool: Spool,
         *,
-        heartbeat: Callable[[bool], pb.Heartbeat],
+        heartbeat: Callable[[bool, float], pb.Heartbeat],
         heartbeat_s: float,
         command: Callable[[pb.Command], Awaitable[pb.CommandResult]],
         hook_word: Callable[[pb.HookAuthority, str], None] = lambda word, by: None,
+        has_job: Callable[[], bool] = lambda: True,
         identify: Callable[[str], Awaitable[Identity]] = anonymous,
         back_off_s: tuple[float, float] = BACK_OFF_S,
         timer: AlignedTimer | None = None,
@@ -67,11 +69,18 @@ class Stream:
         self._heartbeat_s = heartbeat_s
         self._command = command
         self._hook_word = hook_word
+        self._has_job = has_job
+        self._beat_now = False
         self._identify = identify
         self._back_off_s = back_off_s
         self._wake = asyncio.Event()
         spool.on_durable = self._wake.set
         self._log = structlog.get_logger()
+
+    def beat(self) -> None:
+        """Sends a heartbeat now, unless this node gives enough of them already: a job begins here."""
+        self._beat_now = True
+        self._wake.set()
 
     async def run(self) -> None:
         """Connects and serves, again and again, until cancelled."""
@@ -105,9 +114,10 @@ class Stream:
             self._log.info("controller connected", address=address, version=welcome.controller_version)
             session = _Session(self._spool, line)
             every_s = welcome.heartbeat_every_ms / 1000 or self._heartbeat_s
+            idle_every_s = max(every_s, welcome.idle_heartbeat_every_ms / 1000)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    writer = tasks.create_task(self._write(session, every_s))
+                    writer = tasks.create_task(self._write(session, every_s, idle_every_s))
                     await self._read(session, tasks)
                     writer.cancel()
             except BaseExceptionGroup as group:
@@ -150,16 +160,18 @@ class Stream:
         session.results.append(await self._command(command))
         self._wake.set()
 
-    async def _write(self, session: "_Session", every_s: float) -> None:
+    async def _write(self, session: "_Session", job_every_s: float, idle_every_s: float) -> None:
         """The only writer of the stream: first results, then live events, then the backlog; heartbeats when due."""
-        due_s = time.monotonic()
+        due_s, every_s = time.monotonic(), idle_every_s
         going_on = whole = True
         while going_on:
             self._wake.clear()
             if session.open_set_wanted:
                 session.open_set_wanted, whole, due_s = False, True, time.monotonic()
-            if time.monotonic() >= due_s:
-                going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat(whole)))
+            begins_job, self._beat_now = self._beat_now and every_s > job_every_s, False
+            if time.monotonic() >= due_s or begins_job:
+                every_s = job_every_s if self._has_job() else idle_every_s
+                going_on = await session.line.write(pb.AgentMessage(heartbeat=self._heartbeat(whole, every_s)))
                 whole = False
                 due_s = time.monotonic() + self._timer.until_next_s(every_s, time.monotonic())
             session.check_acks()

@@ -28,6 +28,7 @@ from nodetriage.checks.model import Outcome, Scalar, Severity
 
 VERBS = ("prolog", "epilog", "health")
 MOST_JOBS = 512  # remembered with their start, for the epilog
+JOB_COUNTS_S = 600.0  # after its prolog; from then on its control group shows whether it is here
 SAME_EVERY_S = 300.0  # a reason to let jobs in is logged once in this time, with the number of jobs
 SHARE = 0.9  # of the deadline in which the checks have to answer
 AFTERWARDS = {
@@ -81,6 +82,7 @@ class Hooks:
         self._refusals = refusals if refusals and refusals.boot_id == boot_id else Refusals(boot_id)
         self._word = memory.word
         self._live: dict[str, asyncio.Task[Any]] = {}
+        self.on_begin: Callable[[], None] = lambda: None  # a prolog has come
         self._told: dict[str, tuple[float, int]] = {}  # why jobs were let in: when it was logged, jobs since
         self.use(settings)
 
@@ -99,6 +101,12 @@ class Hooks:
             structlog.get_logger().info("hooks: new word", mode=word.mode, granted=granted, brought_by=word.brought_by)
         self._word = word
         self._record((), {"hook_authority": msgspec.json.encode(word)})
+
+    @property
+    def has_job(self) -> bool:
+        """Whether a job began within JOB_COUNTS_S and has not ended: its control group may not be there yet."""
+        newest_s = max(self._jobs.values(), default=float("-inf"))
+        return self._clock() - newest_s < JOB_COUNTS_S
 
     def status(self) -> dict[str, Any]:
         """For the control socket: the mode in force, and on what it rests."""
@@ -203,6 +211,7 @@ class Hooks:
         if job:
             self._jobs.pop(job, None)
             self._jobs[job] = self._clock()
+            self.on_begin()
             while len(self._jobs) > MOST_JOBS:
                 del self._jobs[next(iter(self._jobs))]
             self._record((), self._kept())

@@ -10,6 +10,8 @@ from nodetriage.v1 import health_pb2
 NEVER_MS = 0xFFFFFFFF
 SAVE_EVERY_S = 30.0  # for a node whose ages alone changed: ten thousand rows a heartbeat are too many
 
+IDLE_MISSED = 2.5  # intervals without a word of a node without a job; a stream loses nothing, so two are enough
+
 
 @dataclass(slots=True)
 class _Node:
@@ -23,6 +25,7 @@ class _Node:
     checks: dict[str, tuple[health_pb2.Outcome, int | None]] = field(default_factory=dict)
     ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # rx bytes, tx bytes, when read
     saved_s: float = float("-inf")
+    next_within_s: float = 0.0  # as the agent announced; 0: it did not
     changed: bool = False  # since the last save: another boot, check or outcome
 
     def take(self, beat: health_pb2.Heartbeat, now_us: int) -> None:
@@ -37,6 +40,7 @@ class _Node:
         for port in beat.ports:
             self.ports[port.port] = port.rx_bytes, port.tx_bytes, now_us - port.age_ms * 1000
         self.last, self.last_us = beat, now_us
+        self.next_within_s = beat.next_within_ms / 1000
 
     def heard(self) -> Seen:
         if self.last is None or self.last_us is None:
@@ -75,9 +79,15 @@ class LastSeen:
         known = self._nodes.get(node)
         return known.heard() if known else None
 
-    def silent(self, now_s: float, longer_than_s: float) -> Iterator[str]:
-        """Nodes whose agent spoke since the start and then not for `longer_than_s`."""
-        return (node.node for node in self._nodes.values() if now_s - node.at_s > longer_than_s)
+    def silent(self, now_s: float, longer_than_s: float, idle_every_s: float = 0.0) -> Iterator[str]:
+        """Nodes whose agent spoke since the start and then not for `longer_than_s`.
+
+        One that announced a longer interval has IDLE_MISSED of them, and the interval is at most `idle_every_s`.
+        """
+        for node in self._nodes.values():
+            announced_s = min(node.next_within_s, idle_every_s)
+            if now_s - node.at_s > max(longer_than_s, IDLE_MISSED * announced_s):
+                yield node.node
 
     def take_unsaved(self, now_s: float, limit: int | None = None) -> list[Seen]:
         """The nodes that spoke since the last call: those with news at once, the others every SAVE_EVERY_S.

@@ -60,6 +60,7 @@ class ServerSettings:
     listen: str
     version: str
     heartbeat_every_s: float = 5.0
+    idle_heartbeat_every_s: float = 20.0
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
 
 
@@ -266,6 +267,7 @@ class NodeHealthServer:
         welcome = health_pb2.Welcome(
             controller_version=self._settings.version,
             heartbeat_every_ms=round(self._settings.heartbeat_every_s * 1000),
+            idle_heartbeat_every_ms=round(self._settings.idle_heartbeat_every_s * 1000),
             stored=wire(stored),
         )
         return health_pb2.ControllerMessage(welcome=welcome)
