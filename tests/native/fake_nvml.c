@@ -12,10 +12,14 @@
  * works likewise, for nvmlInit. Touching "reload" voids the initialisation, as a reload of the driver does.
  * Events: each line "GPU TYPE DATA" appended to FAKE_NVML_DIR/events ("0 8 79": an XID 79 on gpu0) reaches every
  * event set that registered that GPU and type, and was made before.
+ * "excluded" holds the PCI addresses of GPUs that the driver leaves out. As the real library keeps /dev/nvidiactl and
+ * /dev/nvidiaN open from its start to its shutdown, this one keeps FAKE_NVML_DIR and the folder of each GPU that it
+ * gave a handle of open: /proc/PID/fd shows it.
  * FAKE_NVML_STILL: PCI addresses, one a GPU, separated by blanks. Then no file is read but to count the GPUs, and all
  * are healthy: for measuring those who ask.
  * A function that a driver lacks is left out when linking: see nvml_library.py.
  */
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, VERSION_MISMATCH = 25 };
 #define MAX_GPUS 64
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -31,10 +35,27 @@ typedef struct gpu { int n; } *Device;
 typedef struct { int used; long offset; u64 types[MAX_GPUS]; } EventSet;
 typedef struct { Device device; u64 type, data; u32 gi, ci; } EventData;
 typedef struct { char legacy[16]; u32 domain, bus, device, id, sub; char bus_id[32]; } PciInfo;
+typedef struct { PciInfo pci; char uuid[80]; } Excluded;
 typedef struct { u32 field, scope; long long at, latency; u32 type; int ret; union { u64 u; double d; } v; } FieldValue;
 
 static struct gpu gpus[MAX_GPUS];
 static int inits;
+static int held[MAX_GPUS + 1]; /* open files, plus one: of each GPU, and at last of the driver */
+
+static void hold(int which) {
+    char path[4096];
+    const char *dir = getenv("FAKE_NVML_DIR");
+    if (!dir || held[which]) return;
+    snprintf(path, sizeof path, which < MAX_GPUS ? "%s/gpu%d" : "%s", dir, which);
+    held[which] = open(path, O_RDONLY | O_CLOEXEC) + 1;
+}
+
+static void let_go(void) {
+    for (int i = 0; i <= MAX_GPUS; i++) {
+        if (held[i]) close(held[i] - 1);
+        held[i] = 0;
+    }
+}
 
 static void wait_ms(long ms) {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};
@@ -133,11 +154,16 @@ int nvmlInitWithFlags(u32 flags) {
     (void)flags;
     if (r) return r;
     inits++;
+    hold(MAX_GPUS);
     for (int i = 0; i < MAX_GPUS; i++) gpus[i].n = i;
     return OK;
 }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-int nvmlShutdown(void) { return inits ? (inits--, OK) : UNINITIALIZED; }
+int nvmlShutdown(void) {
+    if (!inits) return UNINITIALIZED;
+    if (!--inits) let_go();
+    return OK;
+}
 const char *nvmlErrorString(int r) { return r == OK ? "Success" : "Fake NVML error"; }
 
 static int system_string(const char *name, const char *fallback, char *out, u32 size) {
@@ -169,8 +195,26 @@ int nvmlDeviceGetHandleByIndex_v2(u32 i, Device *d) {
     if (!r && i >= n) r = INVALID_ARGUMENT;
     if (!r) r = value(i, "all", "", all, sizeof all);
     if (!r) r = value(i, "HandleByIndex", "", all, sizeof all);
-    if (!r) *d = &gpus[i];
+    if (!r) *d = &gpus[i], hold(i);
     return r;
+}
+/* A file with one address a GPU. */
+static int excluded(u32 index, char *address, size_t size) {
+    char buf[1024], *p, *rest = buf;
+    u32 n = 0;
+    if (value(-1, "excluded", "", buf, sizeof buf)) return 0;
+    while ((p = strtok_r(rest, " ", &rest))) if (n++ == index && address) snprintf(address, size, "%s", p);
+    return n;
+}
+int nvmlGetExcludedDeviceCount(u32 *count) { return inits ? (*count = excluded(0, NULL, 0), OK) : UNINITIALIZED; }
+int nvmlGetExcludedDeviceInfoByIndex(u32 index, Excluded *info) {
+    char buf[32] = "";
+    if (!inits) return UNINITIALIZED;
+    memset(info, 0, sizeof *info);
+    if ((int)index >= excluded(index, buf, sizeof buf)) return INVALID_ARGUMENT;
+    snprintf(info->pci.bus_id, sizeof info->pci.bus_id, "%s", buf);
+    snprintf(info->uuid, sizeof info->uuid, "GPU-excluded-%u", index);
+    return OK;
 }
 int nvmlDeviceGetIndex(Device d, u32 *v) { return d ? (*v = d->n, OK) : INVALID_ARGUMENT; }
 
@@ -206,7 +250,7 @@ static int find(const char *want, Device *d, int by_uuid) {
         snprintf(def, sizeof def, by_uuid ? "GPU-00000000-0000-4000-8000-%012u" : "00000000:%02X:00.0", by_uuid ? i : 0x1a + 0x10 * i);
         if (value(i, by_uuid ? "UUID" : "PciInfo", def, have, sizeof have)) continue;
         if (by_uuid ? strcmp(have, want) : strcasecmp(last12(have), last12(want))) continue;
-        if (!(r = value(i, "all", "", have, sizeof have))) *d = &gpus[i];
+        if (!(r = value(i, "all", "", have, sizeof have))) *d = &gpus[i], hold(i);
         return r;
     }
     return r ? r : NOT_FOUND;
@@ -234,7 +278,13 @@ U64(CurrentClocksEventReasons, "1") U64(CurrentClocksThrottleReasons, "1") U64(S
 U64(TotalEnergyConsumption, "0")
 PAIR(EccMode, "1 1") PAIR(MigMode, "0 0")
 ARG(Temperature, u32, 0, "34") ARG(TemperatureThreshold, u32, 0, "90") ARG(ClockInfo, u32, 0, "1980")
-ARG(MaxClockInfo, u32, 0, "1980") ARG(NvLinkState, u32, 0, "1") ARG(NvLinkVersion, u32, 0, "7")
+ARG(MaxClockInfo, u32, 0, "1980") ARG(NvLinkVersion, u32, 0, "7")
+#define LINKS 18
+int nvmlDeviceGetNvLinkState(Device d, u32 link, u32 *v) {
+    char name[64];
+    snprintf(name, sizeof name, link ? "NvLinkState.%u" : "NvLinkState", link);
+    return link < LINKS ? numbers(d, name, "1", 1, 0, v) : INVALID_ARGUMENT;
+}
 int nvmlDeviceGetMinorNumber(Device d, u32 *v) {
     FALLBACK("%d", d ? d->n : 0);
     return numbers(d, "MinorNumber", def, 1, 0, v);
@@ -276,13 +326,19 @@ int nvmlDeviceGetNvLinkErrorCounter(Device d, u32 link, u32 counter, u64 *v) {
     snprintf(name, sizeof name, "NvLinkErrorCounter.%u.%u", link, counter);
     return numbers(d, name, "0", 1, 1, v);
 }
-/* Version 2 and 3 of the structure begin alike: version, clusterUuid[16], status, cliqueId, state (a byte), healthMask. */
-int nvmlDeviceGetGpuFabricInfoV(Device d, void *info) { /* state status cliqueId healthMask */
-    struct { u32 version; unsigned char uuid[16]; u32 status, clique; unsigned char state; u32 health; } *f = info;
-    u32 state, status, clique, health;
-    int r = numbers(d, "GpuFabricInfo", "3 0 1 0x1aa", 4, 0, &state, &status, &clique, &health);
-    if (!r) f->state = state, f->status = status, f->clique = clique, f->health = health;
-    return r;
+/* Versions 2 and 3 of the structure begin alike; the last adds a summary. "FabricVersions" is the newest that is known. */
+int nvmlDeviceGetGpuFabricInfoV(Device d, void *info) { /* state status cliqueId healthMask healthSummary */
+    struct { u32 version; unsigned char uuid[16]; u32 status, clique, state, health; unsigned char summary; } *f = info;
+    u32 state, status, clique, health, summary = 0, newest, cluster;
+    int r = numbers(d, "FabricVersions", "3", 1, 0, &newest);
+    if (!r && f->version >> 24 > newest) return VERSION_MISMATCH;
+    if (!r) r = numbers(d, "FabricCluster", "0", 1, 0, &cluster);
+    if (!r) r = numbers(d, "GpuFabricInfo", "3 0 1 0x1aa 1", 5, 0, &state, &status, &clique, &health, &summary);
+    if (r) return r;
+    memset(f->uuid, cluster, sizeof f->uuid);
+    f->state = state, f->status = status, f->clique = clique, f->health = health;
+    if (f->version >> 24 > 2) f->summary = summary;
+    return OK;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(Device d, u32 *count, void *infos) { /* pids */
     struct { u32 pid; u64 memory; u32 gi, ci; } *out = infos;
@@ -302,6 +358,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device d, u32 *count, void *infos) {
 static const char *known_field(u32 field) {
     if (field == 91) return "18";                                 /* NVLinks */
     if (field == 82) return "40";                                 /* memory temperature */
+    if (field == 165) return "0";                                 /* link state: that of NvLinkState */
     return field == 230 || (field >= 161 && field <= 163) ? "0" : "!3"; /* recovery action, data link layer errors */
 }
 int nvmlDeviceGetFieldValues(Device d, int n, FieldValue *v) { /* file FieldValue.ID; its own error for each field */
@@ -312,6 +369,7 @@ int nvmlDeviceGetFieldValues(Device d, int n, FieldValue *v) { /* file FieldValu
         snprintf(name, sizeof name, v->scope ? "FieldValue.%u.%u" : "FieldValue.%u", v->field, v->scope);
         v->type = 3, v->v.u = 0, v->at = time(NULL) * 1000000LL;
         v->ret = numbers(d, name, known_field(v->field), 1, 1, &v->v.u);
+        if (v->field == 165 && !v->ret) v->ret = nvmlDeviceGetNvLinkState(d, v->scope, (u32 *)&v->v.u);
     }
     return OK;
 }

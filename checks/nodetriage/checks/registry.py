@@ -19,6 +19,7 @@ from nodetriage.checks.fabric import (
 from nodetriage.checks.gpu import (
     gpu_driver,
     gpu_ecc,
+    gpu_ecc_corrected,
     gpu_inforom,
     gpu_link_speed,
     gpu_lost,
@@ -64,6 +65,7 @@ ALL: tuple[Check[Any, Any], ...] = (
     gpu_lost.CHECK,
     gpu_recovery.CHECK,
     gpu_ecc.CHECK,
+    gpu_ecc_corrected.CHECK,
     gpu_remap.CHECK,
     gpu_retired_pages.CHECK,
     gpu_nvlink.CHECK,

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from nvml_library import Asker, FakeGpus
@@ -55,7 +56,7 @@ def test_each_call_is_announced_with_the_gpu_before_it_is_made(
 ) -> None:
     calls = asker(fake_gpus(1)).ask()["calls"]
 
-    assert calls[:2] == ["nvmlInit", "nvmlDeviceGetCount"]
+    assert calls[:3] == ["nvmlInit", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"]
     assert "nvmlDeviceGetRemappedRows 0000:1a:00.0" in calls
 
 
@@ -132,7 +133,7 @@ def test_an_error_that_says_the_gpu_is_gone_is_kept_and_ends_the_questions(
     assert sick["failure"] == failure
     assert sick["failure_text"].startswith("nvmlDeviceGetEccMode: ")
     assert sick["uuid"]
-    assert answer["calls"][-1] == "nvmlDeviceGetEccMode 0000:2a:00.0"
+    assert [c for c in answer["calls"] if "0000:2a:00.0" in c][-1] == "nvmlDeviceGetEccMode 0000:2a:00.0"
 
 
 @pytest.mark.parametrize("error", [2, 10, 14, 19, 999])
@@ -209,6 +210,7 @@ def test_after_a_driver_reload_nvml_is_initialised_anew(
     fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
 ) -> None:
     gpus = fake_gpus(1)
+    gpus.set("PersistenceMode", "0")  # NVML then stays open between looks
     process = asker(gpus)
     process.ask()
     assert "nvmlInit" not in process.ask()["calls"]
@@ -218,6 +220,99 @@ def test_after_a_driver_reload_nvml_is_initialised_anew(
 
     assert answer["gpus"][0]["failure"] is None
     assert "nvmlInit" in answer["calls"]
+
+
+def open_files(process: Asker) -> set[str]:
+    """Names of the stand-in's folders that the process has open: "nvml" is the driver, "gpuN" a GPU."""
+    links = [entry.readlink() for entry in Path(f"/proc/{process.process.pid}/fd").iterdir()]
+    return {link.name for link in links if link.name == "nvml" or "gpu" in link.name}
+
+
+def test_between_looks_nothing_of_the_driver_is_open_so_a_reset_and_an_unload_work(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    process = asker(gpus)
+
+    for _ in range(3):
+        answer = process.ask()
+        assert [gpu["failure"] for gpu in answer["gpus"]] == [None, None]
+        assert answer["calls"][-1] == "nvmlShutdown"
+        assert open_files(process) == set()
+
+
+def test_without_persistence_mode_nvml_stays_open_because_each_start_would_start_the_gpus_anew(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu1/PersistenceMode", "0")
+    process = asker(gpus)
+    process.ask()
+
+    assert open_files(process) == {gpus.state.name, "gpu0", "gpu1"}
+    gpus.set("gpu1/PersistenceMode", "1")
+    process.ask()
+    assert open_files(process) == set()
+
+
+def test_a_driver_of_another_version_is_asked_anew_for_what_the_old_one_lacked(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("FieldValue.208", "!3")
+    process = asker(gpus)
+    assert "receive_errors" not in process.ask()["gpus"][0]["nvlinks"][0]["counters"]
+    gpus.set("FieldValue.208", "4")
+    gpus.set("FieldValue.208.1", "5")
+    assert "receive_errors" not in process.ask()["gpus"][0]["nvlinks"][0]["counters"]
+
+    gpus.set("DriverVersion", "610.10")
+
+    assert process.ask()["gpus"][0]["nvlinks"][1]["counters"]["receive_errors"] == 5
+
+
+def test_gpus_that_the_driver_leaves_out_are_listed_as_such(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("excluded", "00000000:61:00.0 00000000:C3:00.0")
+
+    answer = asker(gpus).ask()
+
+    assert [(g["pci"], g["failure"]) for g in answer["gpus"]][1:] == [
+        ("0000:61:00.0", "excluded"),
+        ("0000:c3:00.0", "excluded"),
+    ]
+    gpus.set("excluded", "")
+    assert len(asker(gpus).ask()["gpus"]) == 1
+
+
+@pytest.mark.parametrize(("state", "active"), [(0, False), (1, True), (2, True), (3, False)])
+def test_a_sleeping_link_is_up_and_one_whose_traffic_is_disabled_is_not(
+    state: int, active: bool, fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("gpu0/NvLinkState.4", str(state))
+
+    answer = asker(gpus).ask()
+
+    assert answer["gpus"][0]["nvlinks"][4]["active"] is active
+    assert not [call for call in answer["calls"] if call.startswith("nvmlDeviceGetNvLinkState")]
+
+
+def test_a_fabric_of_an_older_driver_is_read_by_its_older_structure(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    new = asker(gpus).ask()["gpus"][0]["facts"]
+    gpus.set("FabricVersions", "2")
+    old = asker(gpus).ask()["gpus"][0]["facts"]
+
+    assert (new["fabric_state"], new["fabric_summary"], new["fabric_cluster"]) == (3, 1, "")
+    assert (old["fabric_state"], old["fabric_summary"]) == (3, 0)
+    gpus.set("FabricVersions", "3")
+    gpus.set("FabricCluster", "7")
+    assert asker(gpus).ask()["gpus"][0]["facts"]["fabric_cluster"] == "07070707-0707-0707-0707-070707070707"
 
 
 def test_no_driver_is_unavailable_and_found_once_it_is_loaded(

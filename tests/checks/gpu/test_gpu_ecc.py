@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodetriage.checks.gpu.gpu_ecc import Errors, Policy, clears, judge, next_state
-from nodetriage.checks.model import Severity
+from nodetriage.checks.model import Confidence, Severity
+from nodetriage.checks.rules.ecc_lines import EccLine
 
-CLEAN = Errors("0000:1b:00.0", "GPU-1", 1000.0, True, 0, 0, 0, False)
+CLEAN = Errors("0000:1b:00.0", "GPU-1", 1000.0, True, 0, 0, False)
 CRITICAL, MAJOR, WARNING = Severity.CRITICAL, Severity.MAJOR, Severity.WARNING
 
 
@@ -34,9 +34,9 @@ def test_uncorrectable_errors_from_before_the_first_look_are_milder_and_reported
 
 
 def test_a_gpu_reset_zeroes_the_counters_and_what_they_show_then_is_new() -> None:
-    worn = replace(CLEAN, uncorrected=7, corrected=900)
+    worn = replace(CLEAN, uncorrected=7)
 
-    assert found(later(uncorrected=0, corrected=2), worn) == {}
+    assert found(later(uncorrected=0), worn) == {}
     assert found(later(uncorrected=1), worn) == {"gpu_ecc_uncorrected": CRITICAL}
 
 
@@ -62,27 +62,8 @@ def test_sram_errors_are_told_apart_and_the_threshold_flag_is_high_for_as_long_a
     assert found(flagged, flagged) == {"gpu_sram_threshold": CRITICAL}
 
 
-@pytest.mark.parametrize(
-    ("corrected", "after_s", "fault"),
-    [(84, 300, True), (83, 300, False), (1, 0.5, False), (2000, 7200, False), (2001, 7200, True)],
-)
-def test_corrected_errors_count_by_their_rate_and_a_single_one_is_none(
-    corrected: int, after_s: float, fault: bool
-) -> None:
-    now = replace(CLEAN, at_s=CLEAN.at_s + after_s, corrected=corrected)
-
-    assert found(now, CLEAN) == ({"gpu_ecc_corrected_rate": WARNING} if fault else {})
-
-
-def test_many_corrected_errors_of_long_ago_are_no_rate() -> None:
-    worn = replace(CLEAN, corrected=10_000_000)
-
-    assert found(worn, None) == {}
-    assert found(replace(worn, at_s=1300.0), worn) == {}
-
-
 def test_ecc_that_is_off_is_a_fault_only_where_it_is_expected() -> None:
-    off = replace(CLEAN, enabled=False, uncorrected=None, corrected=None, sram_uncorrected=None, sram_threshold=None)
+    off = replace(CLEAN, enabled=False, uncorrected=None, sram_uncorrected=None, sram_threshold=None)
 
     assert found(off, None) == {}
     assert found(off, None, Policy(expect_ecc=True)) == {"gpu_ecc_off": MAJOR}
@@ -105,7 +86,6 @@ errors = st.builds(
     st.one_of(st.none(), st.booleans()),
     counts,
     counts,
-    counts,
     st.one_of(st.none(), st.booleans()),
 )
 
@@ -118,3 +98,30 @@ def test_whatever_the_counters_do_judging_never_fails_and_equal_counts_are_no_ne
         memory = next_state(memory, now)
     again = [f.fault for f in judge(memory, memory, Policy())]
     assert set(again) <= {"gpu_sram_threshold"}
+
+
+def test_the_rule_of_the_xid_decides_and_the_count_confirms_it() -> None:
+    contained = EccLine(1290.0, 94, MAJOR)
+    (finding,) = judge((later(uncorrected=1, lines=(contained,)),), (CLEAN,), Policy())
+
+    assert (finding.severity, finding.evidence["xid"]) == (MAJOR, 94)
+    assert finding.confidence is Confidence.WITNESSED
+
+
+def test_a_graver_line_of_the_same_error_makes_it_graver() -> None:
+    lines = (EccLine(1290.0, 94, MAJOR), EccLine(1290.1, 48, CRITICAL))
+
+    assert found(later(uncorrected=1, lines=lines), CLEAN) == {"gpu_ecc_uncorrected": CRITICAL}
+
+
+def test_a_contained_error_of_an_hour_ago_does_not_soften_a_new_one() -> None:
+    old = replace(CLEAN, at_s=5000.0, uncorrected=1, lines=(EccLine(1290.0, 94, MAJOR),))
+
+    assert found(replace(old, at_s=5300.0, uncorrected=2), old) == {"gpu_ecc_uncorrected": CRITICAL}
+
+
+def test_a_line_that_came_in_the_run_before_the_count_is_remembered() -> None:
+    woken = later(lines=(EccLine(1299.9, 94, MAJOR),))
+    memory = next_state((CLEAN,), (woken,))
+
+    assert [f.severity for f in judge((replace(CLEAN, at_s=1301.0, uncorrected=1),), memory, Policy())] == [MAJOR]

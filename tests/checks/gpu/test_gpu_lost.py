@@ -72,6 +72,23 @@ def test_a_gpu_that_is_expected_by_address_is_missed_by_name() -> None:
     assert faults(found(NODE, policy)) == {("0000:52:00.0", "gpu_missing", "CRITICAL")}
 
 
+def test_a_gpu_that_the_site_ignores_is_neither_missing_nor_counted_nor_judged() -> None:
+    policy = Policy(expected_gpus=2, expected_pci=ADDRESSES, ignore_pci=("0000:43:00.0",))
+    left = Inventory(ADDRESSES[:1], WELL[:1], "", ADDRESSES[:1])
+
+    assert found(left, policy, NODE) == []
+    assert found(replace(NODE, nvml=WELL[:1]), policy) == []
+    assert faults(found(Inventory((), (), "", ()), policy, NODE)) == {(ADDRESSES[0], "gpu_missing", "CRITICAL")}
+
+
+def test_a_gpu_that_is_set_aside_is_named_and_no_more() -> None:
+    aside = Inventory(ADDRESSES[:1], WELL[:1], "", ADDRESSES[:1], {ADDRESSES[1]: "vfio-pci"})
+
+    assert faults(found(aside, TWO, NODE)) == {(ADDRESSES[1], "gpu_set_aside", "INFO")}
+    gone = Inventory(ADDRESSES[:1], WELL[:1], "", ADDRESSES[:1])
+    assert found(gone, Policy(), next_state(next_state(None, NODE), aside)) == []
+
+
 def test_a_gpu_that_nvml_does_not_list_is_named() -> None:
     assert faults(found(replace(NODE, nvml=WELL[:1]))) == {(ADDRESSES[1], "gpu_not_enumerated", "CRITICAL")}
 

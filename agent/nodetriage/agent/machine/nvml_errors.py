@@ -20,6 +20,8 @@ NOT_THERE = frozenset(
         pynvml.NVML_ERROR_NO_PERMISSION,  # about this process, not about the GPU
     }
 )
+# The driver does not know this version of a structure.
+OLDER = frozenset({pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH, pynvml.NVML_ERROR_INVALID_ARGUMENT})
 FAILURES = {
     pynvml.NVML_ERROR_GPU_IS_LOST: NvmlFailure.LOST,
     pynvml.NVML_ERROR_RESET_REQUIRED: NvmlFailure.RESET_REQUIRED,

@@ -4,6 +4,7 @@ Source: the NVML API reference. The names of facts are the keys of model.Gpu.fac
 """
 
 import struct
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -24,7 +25,8 @@ class Question:
     call: str
     arguments: tuple[int, ...] = ()
     pick: Callable[[Any], Scalar] = int
-    fills: str = ""  # pynvml's name of the structure that the call fills; `pick` then gets it
+    # pynvml's names of the structures that the call fills, the newest version first; `pick` then gets one of them.
+    fills: tuple[str, ...] = ()
     refusals: tuple[int, ...] = ()  # NVML errors that answer the question; `pick` then gets the error, or 0
 
 
@@ -35,8 +37,20 @@ def _pids(answer: Any) -> str:
 _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
 _SHUTDOWN, _SLOWDOWN, _MEMORY_MAX = 0, 1, 2
 _CORRUPTED_INFOROM = 14
-_FABRIC = ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t")
-_SRAM = ("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
+_FABRIC = ("nvmlDeviceGetGpuFabricInfoV", ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"))
+_SRAM = ("nvmlDeviceGetSramEccErrorStatus", ("c_nvmlEccSramErrorStatus_v1_t",))
+
+
+def _cluster(fabric: Any) -> str:
+    """The cluster's UUID; "" on machines that are in no cluster, where all its bytes are 0."""
+    raw = bytes(fabric.clusterUuid)
+    return str(uuid.UUID(bytes=raw)) if any(raw) else ""
+
+
+def _summary(fabric: Any) -> int:
+    """0, "not supported", in version 2."""
+    return int(getattr(fabric, "healthSummary", 0))
+
 
 # Only for inventories with `whole`: the frequent ones ask only about what ends jobs.
 QUESTIONS = (
@@ -71,6 +85,8 @@ QUESTIONS = (
     Question("fabric_status", _FABRIC[0], pick=attrgetter("status"), fills=_FABRIC[1]),
     Question("fabric_clique", _FABRIC[0], pick=attrgetter("cliqueId"), fills=_FABRIC[1]),
     Question("fabric_health", _FABRIC[0], pick=attrgetter("healthMask"), fills=_FABRIC[1]),
+    Question("fabric_summary", _FABRIC[0], pick=_summary, fills=_FABRIC[1]),
+    Question("fabric_cluster", _FABRIC[0], pick=_cluster, fills=_FABRIC[1]),
 )
 
 # Facts that NVML gives as fields (nvmlDeviceGetFieldValues), with the numbers from nvml.h: all in one call.
@@ -86,6 +102,10 @@ WHOLE_FIELDS = (
     ("nvlink_replays", 52),
     ("nvlink_recoveries", 59),
 )
+
+LINK_STATE = 165  # of one link
+# NVML_NVLINK_STATE_*: 1 is active, 2 asleep to save power, 3 active with its traffic disabled, which carries nothing.
+UP_STATES = (1, 2)
 
 # Counters of one link: of the data link layer up to NVLink 4, then of NVLink 5.
 LINK_COUNTERS = (

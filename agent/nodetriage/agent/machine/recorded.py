@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from nodetriage.agent.machine import kmsg
 from nodetriage.agent.machine.files import LINKS_LIMIT, read_whole
-from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Program, Unavailable
+from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, NotRecorded, Program, Unavailable
 from nodetriage.checks.model.settings import ConfigError, decode, load_toml
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class RecordedMachine:
         try:
             data = self._bytes("nvml.json")
         except FileNotFoundError:
-            raise Unavailable("no NVML: the recorded tree has no nvml.json") from None
+            raise NotRecorded("no NVML: the recorded tree has no nvml.json") from None
         if data != self._gpus[0]:
             self._gpus = data, _gpus(json.loads(data))
         return self._gpus[1]

@@ -1,16 +1,18 @@
-"""Memory errors that GPUs counted since the driver was loaded or the GPU was reset.
+"""Uncorrectable memory errors that GPUs counted since the driver was loaded or the GPU was reset.
 
 Source: nvmlDeviceGetTotalEccErrors (volatile), nvmlDeviceGetSramEccErrorStatus, nvmlDeviceGetEccMode. The lifetime
-counts of a board play no part: they still count rows that were replaced long ago.
+counts of a board play no part: they still count rows that were replaced long ago. One error is one verdict: where the
+driver logged an Xid for it, the rule of that Xid gives the severity, and the count is the second witness.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nodetriage.checks.model import Check, Finding, Gpu, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.model import Check, Confidence, Finding, Gpu, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering, number
-from nodetriage.checks.readers.nvidia_log import xids
+from nodetriage.checks.rules import ecc_lines
 from nodetriage.checks.rules.counters import increase, keep
+from nodetriage.checks.rules.ecc_lines import EccLine
 
 _UNCORRECTED = "gpu_ecc_uncorrected"
 
@@ -20,7 +22,6 @@ class Policy:
     """What is a fault, and how grave the errors are that the first run finds."""
 
     expect_ecc: bool = False  # ECC should be on
-    corrected_per_hour: float = 1000.0  # between two runs; a healthy GPU corrects a few errors in its life
     first_look: Severity = Severity.MAJOR  # of uncorrected errors from before the first run: a job survived them
 
 
@@ -33,21 +34,22 @@ class Errors:
     at_s: float  # since boot
     enabled: bool | None
     uncorrected: int | None
-    corrected: int | None
     sram_uncorrected: int | None
     sram_threshold: bool | None
+    lines: tuple[EccLine, ...] = ()  # what the driver logged about its memory, of this run and kept from earlier ones
 
 
 def read(host: Host) -> tuple[Errors, ...]:
     at_s = host.boottime_s()
-    found = (_errors(gpu, at_s) for gpu in answering(host, whole=True))
+    lines = ecc_lines.read(host)
+    found = (_errors(gpu, at_s, lines.get(gpu.pci, ())) for gpu in answering(host, whole=True))
     judged = tuple(gpu for gpu in found if gpu.enabled is False or gpu.uncorrected is not None)
     if not judged:
         raise Unavailable("no GPU here counts memory errors")
     return judged
 
 
-def _errors(gpu: Gpu, at_s: float) -> Errors:
+def _errors(gpu: Gpu, at_s: float, lines: tuple[EccLine, ...]) -> Errors:
     parity, secded = (number(gpu, f"sram_uncorrected_{kind}") for kind in ("parity", "secded"))
     enabled, over = (number(gpu, fact) for fact in ("ecc_enabled", "sram_threshold_exceeded"))
     return Errors(
@@ -56,9 +58,9 @@ def _errors(gpu: Gpu, at_s: float) -> Errors:
         at_s,
         bool(enabled) if enabled is not None else None,
         number(gpu, "ecc_uncorrected_volatile"),
-        number(gpu, "ecc_corrected_volatile"),
         None if parity is None and secded is None else (parity or 0) + (secded or 0),
         None if over is None else bool(over),
+        lines,
     )
 
 
@@ -71,11 +73,6 @@ def judge(now: tuple[Errors, ...], before: tuple[Errors, ...] | None, policy: Po
         if gpu.sram_threshold:
             yield Finding(gpu.pci, "gpu_sram_threshold", Severity.CRITICAL, {"uuid": gpu.uuid})
         yield from _uncorrected(gpu, old, policy)
-        if old and gpu.at_s > old.at_s:
-            new, hours = increase(old.corrected, gpu.corrected), (gpu.at_s - old.at_s) / 3600
-            if new > 1 and new / hours > policy.corrected_per_hour:  # one error gives no rate
-                rate: dict[str, Scalar] = {"new": new, "per_hour": round(new / hours, 1), "uuid": gpu.uuid}
-                yield Finding(gpu.pci, "gpu_ecc_corrected_rate", Severity.WARNING, rate)
 
 
 def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Finding]:
@@ -89,7 +86,12 @@ def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Fi
     if new := max(sram, increase(old.uncorrected, gpu.uncorrected)):
         memory = "SRAM" if sram else "DRAM or SRAM"
         evidence = {**counts, "new": new, "memory": memory, "uuid": gpu.uuid}
-        yield Finding(gpu.pci, _UNCORRECTED, Severity.CRITICAL, evidence)
+        logged = ecc_lines.gravest((*old.lines, *gpu.lines), old.at_s)
+        if logged is None:
+            yield Finding(gpu.pci, _UNCORRECTED, Severity.CRITICAL, evidence)
+        else:
+            evidence["xid"] = logged.xid
+            yield Finding(gpu.pci, _UNCORRECTED, logged.severity, evidence, Confidence.WITNESSED)
 
 
 def clears(now: tuple[Errors, ...], before: tuple[Errors, ...] | None) -> Iterable[tuple[str, str]]:
@@ -102,7 +104,8 @@ def clears(now: tuple[Errors, ...], before: tuple[Errors, ...] | None) -> Iterab
 
 
 def next_state(before: tuple[Errors, ...] | None, now: tuple[Errors, ...]) -> tuple[Errors, ...]:
-    return keep(before, now)
+    old = {gpu.uuid: gpu.lines for gpu in before or ()}
+    return keep(before, (replace(gpu, lines=ecc_lines.extend(old.get(gpu.uuid, ()), gpu.lines)) for gpu in now))
 
 
 CHECK = Check(
@@ -110,10 +113,10 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=(_UNCORRECTED, "gpu_sram_threshold", "gpu_ecc_corrected_rate", "gpu_ecc_off"),
+    faults=(_UNCORRECTED, "gpu_sram_threshold", "gpu_ecc_off"),
     worker="gpu",
     timeout_s=10,
     next_state=next_state,
     clears=clears,
-    kernel_wakes=xids(48, 92, 94, 95, 140, 171, 172),
+    kernel_pattern=ecc_lines.PATTERN,
 )

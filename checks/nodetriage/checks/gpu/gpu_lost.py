@@ -2,18 +2,34 @@
 
 Compares three views: the PCI bus (/sys/bus/pci/devices, Documentation/ABI/testing/sysfs-bus-pci), NVML's list
 (nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex) and what the profile expects. A loop over the GPUs that NVML returns
-misses the one that is gone.
+misses the one that is gone. A GPU that the site gave to a virtual machine (its driver is vfio-pci or a stub), or that
+the driver leaves out by its own setting (nvmlGetExcludedDeviceInfoByIndex), is set aside and not missing.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from nodetriage.checks.model import Check, Confidence, Finding, Host, NvmlFailure, Scalar, Severity, Unavailable
+from nodetriage.checks.model import (
+    Check,
+    Confidence,
+    Finding,
+    Host,
+    NotRecorded,
+    NvmlFailure,
+    Scalar,
+    Severity,
+    Unavailable,
+)
 from nodetriage.checks.model.kernel_line import any_of
+from nodetriage.checks.readers.gpu import set_aside
 from nodetriage.checks.readers.nvidia_log import OFF_BUS, xids
 
 _DRIVER_FAILURES = (NvmlFailure.DRIVER_NOT_LOADED, NvmlFailure.VERSION_MISMATCH)
 _FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.MAJOR}  # the others are critical
+_LEFT_OUT = "nvidia, which leaves it out (NVreg_ExcludedGpus)"
+# Of the driver's file of a GPU (kernel-open/nvidia/nv-procfs.c).
+_EXCLUDED = re.compile(r"^GPU Excluded:\s*Yes\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +38,7 @@ class Policy:
 
     expected_gpus: int = 0  # 0: any number is right
     expected_pci: tuple[str, ...] = ()  # addresses as lspci -D prints them, so that a missing GPU has a name
+    ignore_pci: tuple[str, ...] = ()  # addresses of GPUs that the site set aside on purpose: none of them is missing
     many_refused: int = 4  # so many failing calls, or more, on a GPU that answers others are major
 
 
@@ -38,56 +55,80 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """`bus` are PCI addresses, without virtual functions and without GPUs that vfio-pci has."""
+    """`bus` are PCI addresses, without virtual functions and without GPUs that are set aside."""
 
     bus: tuple[str, ...]
     nvml: tuple[Answer, ...] | None  # None: NVML is not available, and `why` says what is missing
     why: str = ""
     ever: tuple[str, ...] = ()  # kept from earlier runs: each address seen in this boot
+    aside: Mapping[str, str] = field(default_factory=dict)  # address -> its driver, or that the driver leaves it out
 
 
 def read(host: Host) -> Inventory:
-    bus = tuple(
-        device.address
-        for device in host.pci_devices()
-        if device.is_nvidia_gpu and not device.is_virtual and host.pci_driver(device) != "vfio-pci"
-    )
+    gpus = [device for device in host.pci_devices() if device.is_nvidia_gpu and not device.is_virtual]
+    aside = {gpu.address: driver for gpu in gpus if (driver := set_aside(host, gpu))}
+    bus = tuple(gpu.address for gpu in gpus if gpu.address not in aside)
     try:
-        gpus = host.gpus()
+        listed = host.gpus()
+    except NotRecorded:
+        host.exclude("nvml")
+        return Inventory(bus, None, "", bus, aside)
     except Unavailable as error:
-        return Inventory(bus, None, str(error), bus)
-    nvml = tuple(Answer(g.pci, g.uuid, g.failure, g.failure_text, tuple(g.refused)) for g in gpus)
-    return Inventory(bus, nvml, "", bus)
+        return Inventory(bus, None, str(error), bus, aside)
+    aside |= {gpu.pci: _LEFT_OUT for gpu in listed if gpu.failure is NvmlFailure.EXCLUDED}
+    aside |= {a: _LEFT_OUT for a in set(bus) - {gpu.pci for gpu in listed} if _is_left_out(host, a)}
+    bus = tuple(address for address in bus if address not in aside)
+    nvml = tuple(
+        Answer(g.pci, g.uuid, g.failure, g.failure_text, tuple(g.refused)) for g in listed if g.pci not in aside
+    )
+    return Inventory(bus, nvml, "", bus, aside)
+
+
+def _is_left_out(host: Host, address: str) -> bool:
+    """Whether the driver says so of a GPU that NVML does not list, where NVML does not tell which it leaves out."""
+    try:
+        text = host.text(f"/proc/driver/nvidia/gpus/{address}/information")
+    except FileNotFoundError:
+        return False
+    return bool(_EXCLUDED.search(text))
 
 
 def next_state(before: Inventory | None, now: Inventory) -> Inventory:
-    return replace(now, ever=tuple(sorted({*now.bus, *(before.ever if before else ())})))
+    """A GPU that is set aside now need not be here later: whoever did it may also take it away."""
+    ever = {*now.bus, *(before.ever if before else ())} - now.aside.keys()
+    return replace(now, ever=tuple(sorted(ever)))
 
 
 def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[Finding]:
     """Raises Unavailable where there is no GPU, none is expected and none was here earlier in this boot."""
-    expected = {*policy.expected_pci, *(before.ever if before else ())}
-    if not now.bus and not now.nvml and not expected and not policy.expected_gpus:
+    ignored = {address.lower() for address in policy.ignore_pci}
+    aside = now.aside.keys() | ignored
+    expected = {a.lower() for a in policy.expected_pci} | set(before.ever if before else ())
+    expected -= aside
+    bus = [address for address in now.bus if address not in ignored]
+    if not bus and not now.nvml and not expected and not now.aside and not policy.expected_gpus:
         raise Unavailable("no NVIDIA GPU on the PCI bus")
-    missing = sorted(expected - set(now.bus))
+    for address, driver in now.aside.items():
+        yield Finding(address, "gpu_set_aside", Severity.INFO, {"driver": driver})
+    missing = sorted(expected - set(bus))
     for address in missing:
         gone = now.nvml is not None and address not in {answer.pci for answer in now.nvml}
         confidence = Confidence.WITNESSED if gone else Confidence.STATE
-        yield Finding(address, "gpu_missing", Severity.CRITICAL, {"on_bus": len(now.bus)}, confidence)
-    if not missing and len(now.bus) < policy.expected_gpus:
-        evidence = {"on_bus": len(now.bus), "expected": policy.expected_gpus}
+        yield Finding(address, "gpu_missing", Severity.CRITICAL, {"on_bus": len(bus)}, confidence)
+    if not missing and len(bus) + len(aside) < policy.expected_gpus:
+        evidence: dict[str, Scalar] = {"on_bus": len(bus), "expected": policy.expected_gpus}
         yield Finding("gpus", "gpu_missing", Severity.CRITICAL, evidence)
     if now.nvml is None:
-        if now.bus:
+        if bus and now.why:
             severity = Severity.CRITICAL if policy.expected_gpus else Severity.WARNING
-            yield Finding("nvidia-driver", "gpu_driver_unusable", severity, {"why": now.why, "on_bus": len(now.bus)})
+            yield Finding("nvidia-driver", "gpu_driver_unusable", severity, {"why": now.why, "on_bus": len(bus)})
         return
-    yield from _unanswered(now.nvml, policy)
-    for address in sorted(set(now.bus) - {a.pci for a in now.nvml}):
+    yield from _unanswered([a for a in now.nvml if a.pci not in ignored], policy)
+    for address in sorted(set(bus) - {a.pci for a in now.nvml}):
         yield Finding(address, "gpu_not_enumerated", Severity.CRITICAL, {"nvml_count": len(now.nvml)})
 
 
-def _unanswered(nvml: tuple[Answer, ...], policy: Policy) -> Iterator[Finding]:
+def _unanswered(nvml: Sequence[Answer], policy: Policy) -> Iterator[Finding]:
     for gpu in nvml:
         if gpu.refused:
             severity = Severity.MAJOR if len(gpu.refused) >= policy.many_refused else Severity.WARNING
@@ -107,7 +148,10 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("gpu_missing", "gpu_not_enumerated", "gpu_not_answering", "gpu_calls_failing", "gpu_driver_unusable"),
+    faults=(
+        "gpu_missing", "gpu_not_enumerated", "gpu_not_answering", "gpu_calls_failing", "gpu_driver_unusable",
+        "gpu_set_aside",
+    ),
     worker="gpu",
     timeout_s=10,
     next_state=next_state,
@@ -115,4 +159,4 @@ CHECK = Check(
     wakes_on=("udev:pci",),
     raise_after=2,  # a driver lists no GPU for some seconds while it is reloaded
     in_prolog=True,
-)
+)  # fmt: skip

@@ -1,6 +1,6 @@
 """NVLinks that are down or count errors, and GPUs that are not ready in their NVLink fabric.
 
-Source: nvmlDeviceGetNvLinkState, NVML's NVLink fields (data link layer, NVLink 5), nvmlDeviceGetGpuFabricInfoV. Some
+Source: NVML's NVLink fields (state, data link layer, NVLink 5), nvmlDeviceGetGpuFabricInfoV. Some
 links of a bridged or PCIe card lead nowhere: only those count that the profile expects or that were up in this boot.
 """
 
@@ -13,6 +13,7 @@ from nodetriage.checks.readers import nvlink
 from nodetriage.checks.readers.gpu import answering
 from nodetriage.checks.readers.nvidia_log import SXIDS, xids
 from nodetriage.checks.readers.nvlink import Links
+from nodetriage.checks.rules import nvlink_fabric
 from nodetriage.checks.rules.counters import increase, keep
 
 _FAILING = ("gpu_nvlink_failing", Severity.MAJOR)
@@ -27,7 +28,7 @@ class Policy:
     expected_links: int = 0  # that are up on each GPU; 0: any number is right
     expect_fabric: bool = False  # there are NVSwitches, so each GPU has to be in the fabric
     expect_clique: bool = False  # the fabric spans nodes, so each GPU has to be in a clique
-    fabric_grace_s: float = 600.0  # after a boot, for the Fabric Manager
+    fabric_grace_s: float = 600.0  # after a boot or after a GPU left the fabric, for the Fabric Manager
     per_s: Mapping[str, float] = field(default_factory=lambda: _PER_S)  # errors a second, from which a link is failing
     serious: tuple[str, ...] = _SERIOUS  # counters of which one error is enough
 
@@ -41,8 +42,13 @@ def read(host: Host) -> tuple[Links, ...]:
 
 
 def next_state(before: tuple[Links, ...] | None, now: tuple[Links, ...]) -> tuple[Links, ...]:
-    ever = {gpu.uuid: gpu.ever_up for gpu in before or ()}
-    return keep(before, (replace(g, ever_up=tuple(sorted({*g.up, *ever.get(g.uuid, ())}))) for g in now))
+    earlier = {gpu.uuid: gpu for gpu in before or ()}
+    return keep(before, (_with_past(earlier.get(gpu.uuid), gpu) for gpu in now))
+
+
+def _with_past(old: Links | None, gpu: Links) -> Links:
+    ever_up = tuple(sorted({*gpu.up, *(old.ever_up if old else ())}))
+    return replace(gpu, ever_up=ever_up, left_fabric_s=nvlink_fabric.left_fabric_s(old, gpu))
 
 
 def judge(now: tuple[Links, ...], before: tuple[Links, ...] | None, policy: Policy) -> Iterator[Finding]:
@@ -50,9 +56,10 @@ def judge(now: tuple[Links, ...], before: tuple[Links, ...] | None, policy: Poli
     for gpu in now:
         old = earlier.get(gpu.uuid)
         yield from _down(gpu, old.ever_up if old else (), policy)
-        yield from _fabric(gpu, policy)
+        yield from nvlink_fabric.judge(gpu, old, policy)
         if old and gpu.at_s > old.at_s:
             yield from _errors(old, gpu, policy)
+    yield from nvlink_fabric.split(now)
 
 
 def _down(gpu: Links, ever_up: tuple[int, ...], policy: Policy) -> Iterator[Finding]:
@@ -61,25 +68,10 @@ def _down(gpu: Links, ever_up: tuple[int, ...], policy: Policy) -> Iterator[Find
     if gpu.mig or not (lost or len(gpu.up) < policy.expected_links):
         return
     links = ",".join(map(str, lost or gpu.down))
-    evidence: dict[str, Scalar] = {"links": links, "up": len(gpu.up), "uuid": gpu.uuid}
+    evidence: dict[str, Scalar] = {"links": links, "up": len(gpu.up), "uuid": gpu.uuid, **nvlink_fabric.domain(gpu)}
     if policy.expected_links:
         evidence["expected"] = policy.expected_links
     yield Finding(gpu.pci, "gpu_nvlink_down", Severity.CRITICAL, evidence)
-
-
-def _fabric(gpu: Links, policy: Policy) -> Iterator[Finding]:
-    state, status = gpu.fabric_state, gpu.fabric_status
-    bad = nvlink.unhealthy(gpu.fabric_health or 0) if state else []
-    if state == nvlink.COMPLETED:
-        alone = policy.expect_clique and gpu.fabric_clique == 0
-        broken = bool(status or bad or alone)
-    else:
-        waits = state == nvlink.IN_PROGRESS or (state == nvlink.NOT_STARTED and policy.expect_fabric)
-        broken = waits and gpu.at_s >= policy.fabric_grace_s
-    if broken:
-        known = {"state": state, "status": status, "clique": gpu.fabric_clique, "health": ",".join(bad) or None}
-        evidence: dict[str, Scalar] = {k: v for k, v in known.items() if v is not None}
-        yield Finding(gpu.pci, "gpu_fabric_incomplete", Severity.CRITICAL, {**evidence, "uuid": gpu.uuid})
 
 
 def _errors(old: Links, gpu: Links, policy: Policy) -> Iterator[Finding]:
@@ -109,7 +101,7 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("gpu_nvlink_down", "gpu_fabric_incomplete", "gpu_nvlink_errors", "gpu_nvlink_failing"),
+    faults=("gpu_nvlink_down", "gpu_fabric_incomplete", "gpu_fabric_split", "gpu_nvlink_errors", "gpu_nvlink_failing"),
     worker="gpu",
     timeout_s=10,
     next_state=next_state,

@@ -17,6 +17,10 @@ class Unavailable(Exception):
     """This machine has nothing for this check to read; the text says what is missing. The outcome is `skipped`."""
 
 
+class NotRecorded(Unavailable):
+    """The recorded tree lacks what the running machine had: this says nothing about the machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
     """One record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg), decoded.
@@ -58,6 +62,7 @@ class NvmlFailure(enum.StrEnum):
     DRIVER_NOT_LOADED = "driver_not_loaded"
     VERSION_MISMATCH = "lib_rm_version_mismatch"
     TIMEOUT = "timeout"
+    EXCLUDED = "excluded"  # the driver leaves this GPU out by its own setting: no fault
     NOT_ASKED = "not_asked"  # the GPU is in quarantine, because a call about it may never return
     OTHER = "other"
 

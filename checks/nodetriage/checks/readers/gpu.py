@@ -1,6 +1,14 @@
 """GPUs as NVML describes them (NVML API reference; `Host.gpus`), and their values that are whole numbers."""
 
-from nodetriage.checks.model import Gpu, Host, Unavailable
+from nodetriage.checks.model import Gpu, Host, NvmlFailure, PciDevice, Unavailable
+
+_STUBS = ("pci-stub", "pciback", "xen-pciback")
+
+
+def set_aside(host: Host, device: PciDevice) -> str:
+    """The driver that keeps the device for a virtual machine (vfio-pci, its variants, a stub); "" for any other."""
+    driver = host.pci_driver(device) or ""
+    return driver if "vfio" in driver or driver in _STUBS else ""
 
 
 def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
@@ -12,7 +20,7 @@ def answering(host: Host, whole: bool = False) -> tuple[Gpu, ...]:
     for gpu in host.gpus(whole):
         if gpu.failure is None and gpu.uuid:
             gpus.append(gpu)
-        else:
+        elif gpu.failure is not NvmlFailure.EXCLUDED:
             host.exclude(gpu.pci)
     if not gpus:
         raise Unavailable("no GPU here answers NVML")
