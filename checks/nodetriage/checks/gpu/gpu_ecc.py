@@ -87,18 +87,16 @@ def _uncorrected(gpu: Errors, old: Errors | None, policy: Policy) -> Iterator[Fi
         memory = "SRAM" if sram else "DRAM or SRAM"
         evidence = {**counts, "new": new, "memory": memory, "uuid": gpu.uuid}
         logged = ecc_lines.gravest((*old.lines, *gpu.lines), old.at_s)
-        if logged is None:
-            yield Finding(gpu.pci, _UNCORRECTED, Severity.CRITICAL, evidence)
+        if logged:
+            yield Finding(gpu.pci, _UNCORRECTED, logged.severity, {**evidence, "xid": logged.xid}, Confidence.WITNESSED)
         else:
-            evidence["xid"] = logged.xid
-            yield Finding(gpu.pci, _UNCORRECTED, logged.severity, evidence, Confidence.WITNESSED)
+            yield Finding(gpu.pci, _UNCORRECTED, Severity.CRITICAL, evidence)
 
 
 def clears(now: tuple[Errors, ...], before: tuple[Errors, ...] | None) -> Iterable[tuple[str, str]]:
     """A count that fell shows that the GPU was reset, which repairs it."""
-    earlier = {gpu.uuid: gpu for gpu in before or ()}
     for gpu in now:
-        old = earlier.get(gpu.uuid)
+        old = next((old for old in before or () if old.uuid == gpu.uuid), None)
         if old and gpu.uncorrected is not None and gpu.uncorrected < (old.uncorrected or 0):
             yield gpu.pci, _UNCORRECTED
 

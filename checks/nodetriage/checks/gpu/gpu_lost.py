@@ -6,30 +6,16 @@ misses the one that is gone. A GPU that the site gave to a virtual machine (its 
 the driver leaves out by its own setting (nvmlGetExcludedDeviceInfoByIndex), is set aside and not missing.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from nodetriage.checks.model import (
-    Check,
-    Confidence,
-    Finding,
-    Host,
-    NotRecorded,
-    NvmlFailure,
-    Scalar,
-    Severity,
-    Unavailable,
-)
+from nodetriage.checks.model import Check, Confidence, Finding, NvmlFailure, Scalar, Severity, Unavailable
 from nodetriage.checks.model.kernel_line import any_of
-from nodetriage.checks.readers.gpu import set_aside
+from nodetriage.checks.readers.gpu_inventory import Answer, Inventory, read
 from nodetriage.checks.readers.nvidia_log import OFF_BUS, xids
 
 _DRIVER_FAILURES = (NvmlFailure.DRIVER_NOT_LOADED, NvmlFailure.VERSION_MISMATCH)
 _FAILURES = {NvmlFailure.IN_USE: Severity.WARNING, NvmlFailure.OTHER: Severity.MAJOR}  # the others are critical
-_LEFT_OUT = "nvidia, which leaves it out (NVreg_ExcludedGpus)"
-# Of the driver's file of a GPU (kernel-open/nvidia/nv-procfs.c).
-_EXCLUDED = re.compile(r"^GPU Excluded:\s*Yes\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,57 +26,6 @@ class Policy:
     expected_pci: tuple[str, ...] = ()  # addresses as lspci -D prints them, so that a missing GPU has a name
     ignore_pci: tuple[str, ...] = ()  # addresses of GPUs that the site set aside on purpose: none of them is missing
     many_refused: int = 4  # so many failing calls, or more, on a GPU that answers others are major
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One GPU in NVML's list; `failure` is set where it does not answer."""
-
-    pci: str
-    uuid: str
-    failure: NvmlFailure | None
-    text: str
-    refused: tuple[str, ...] = ()  # calls that gave an unexpected error
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """`bus` are PCI addresses, without virtual functions and without GPUs that are set aside."""
-
-    bus: tuple[str, ...]
-    nvml: tuple[Answer, ...] | None  # None: NVML is not available, and `why` says what is missing
-    why: str = ""
-    ever: tuple[str, ...] = ()  # kept from earlier runs: each address seen in this boot
-    aside: Mapping[str, str] = field(default_factory=dict)  # address -> its driver, or that the driver leaves it out
-
-
-def read(host: Host) -> Inventory:
-    gpus = [device for device in host.pci_devices() if device.is_nvidia_gpu and not device.is_virtual]
-    aside = {gpu.address: driver for gpu in gpus if (driver := set_aside(host, gpu))}
-    bus = tuple(gpu.address for gpu in gpus if gpu.address not in aside)
-    try:
-        listed = host.gpus()
-    except NotRecorded:
-        host.exclude("nvml")
-        return Inventory(bus, None, "", bus, aside)
-    except Unavailable as error:
-        return Inventory(bus, None, str(error), bus, aside)
-    aside |= {gpu.pci: _LEFT_OUT for gpu in listed if gpu.failure is NvmlFailure.EXCLUDED}
-    aside |= {a: _LEFT_OUT for a in set(bus) - {gpu.pci for gpu in listed} if _is_left_out(host, a)}
-    bus = tuple(address for address in bus if address not in aside)
-    nvml = tuple(
-        Answer(g.pci, g.uuid, g.failure, g.failure_text, tuple(g.refused)) for g in listed if g.pci not in aside
-    )
-    return Inventory(bus, nvml, "", bus, aside)
-
-
-def _is_left_out(host: Host, address: str) -> bool:
-    """Whether the driver says so of a GPU that NVML does not list, where NVML does not tell which it leaves out."""
-    try:
-        text = host.text(f"/proc/driver/nvidia/gpus/{address}/information")
-    except FileNotFoundError:
-        return False
-    return bool(_EXCLUDED.search(text))
 
 
 def next_state(before: Inventory | None, now: Inventory) -> Inventory:

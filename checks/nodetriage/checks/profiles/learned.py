@@ -9,8 +9,8 @@ from typing import Any
 
 from nodetriage.checks.gpu.gpu_driver import Driven
 from nodetriage.checks.gpu.gpu_ecc import Errors
-from nodetriage.checks.gpu.gpu_lost import Inventory
 from nodetriage.checks.readers.disks import Disk
+from nodetriage.checks.readers.gpu_inventory import Inventory
 from nodetriage.checks.readers.ib_port import Port
 from nodetriage.checks.readers.nvlink import Links
 
