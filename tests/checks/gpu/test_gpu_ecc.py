@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nodetriage.checks.gpu.gpu_ecc import Errors, Policy, clears, judge, next_state
 from nodetriage.checks.model import Confidence, Severity
-from nodetriage.checks.rules.ecc_lines import EccLine
+from nodetriage.checks.rules.gpu.ecc_lines import EccLine
 
 CLEAN = Errors("0000:1b:00.0", "GPU-1", 1000.0, True, 0, 0, False)
 CRITICAL, MAJOR, WARNING = Severity.CRITICAL, Severity.MAJOR, Severity.WARNING

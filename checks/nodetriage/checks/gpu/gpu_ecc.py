@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Check, Confidence, Finding, Gpu, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering, number
-from nodetriage.checks.rules import ecc_lines
 from nodetriage.checks.rules.counters import increase, keep
-from nodetriage.checks.rules.ecc_lines import EccLine
+from nodetriage.checks.rules.gpu import ecc_lines
+from nodetriage.checks.rules.gpu.ecc_lines import EccLine
 
 _UNCORRECTED = "gpu_ecc_uncorrected"
 

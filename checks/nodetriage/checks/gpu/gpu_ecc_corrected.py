@@ -10,7 +10,7 @@ from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unav
 from nodetriage.checks.readers.gpu import answering, number
 from nodetriage.checks.readers.nvidia_log import xids
 from nodetriage.checks.rules.counters import increase, keep
-from nodetriage.checks.rules.load import is_idle, lacks_load
+from nodetriage.checks.rules.gpu.load import is_idle, lacks_load
 
 _RATE = ("gpu_ecc_corrected_rate", Severity.WARNING)
 _FLOOD = ("gpu_ecc_corrected_flood", Severity.MAJOR)

@@ -13,8 +13,8 @@ from nodetriage.checks.readers import nvlink
 from nodetriage.checks.readers.gpu import answering
 from nodetriage.checks.readers.nvidia_log import SXIDS, xids
 from nodetriage.checks.readers.nvlink import Links
-from nodetriage.checks.rules import nvlink_fabric
 from nodetriage.checks.rules.counters import increase, keep
+from nodetriage.checks.rules.gpu import nvlink_fabric
 
 _FAILING = ("gpu_nvlink_failing", Severity.MAJOR)
 _PER_S = {"crc_flits": 100.0, "crc_data": 100.0, "crc_errors": 100.0, "replays": 10.0}
