@@ -9,7 +9,7 @@ from nodetriage.checks.gpu.gpu_recovery import CHECK, Action, Policy, judge, rea
 from nodetriage.checks.model import Severity, Unavailable
 from nodetriage.checks.model.kernel_line import kernel_pattern
 from nodetriage.checks.readers.nvidia_log import parse
-from nodetriage.checks.rules import recovery_action
+from nodetriage.checks.rules.gpu import recovery_action
 from nodetriage.checks.rules.xid_rules import assess
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Unavailable
 from nodetriage.checks.readers.gpu import answering, number
 from nodetriage.checks.readers.nvidia_log import xids
-from nodetriage.checks.rules import recovery_action
+from nodetriage.checks.rules.gpu import recovery_action
 
 
 @dataclass(frozen=True, slots=True)

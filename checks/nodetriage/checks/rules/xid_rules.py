@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.readers.nvidia_log import Sign, XidLine, catalogue, explain, explain_switch
-from nodetriage.checks.rules import nvlink5, recovery_action
+from nodetriage.checks.rules import nvlink5
+from nodetriage.checks.rules.gpu import recovery_action
 
 PREEMPTED = 45  # a victim: its channel was torn down for what came before
 APPLICATION = "gpu_xid_application"
