@@ -115,6 +115,7 @@ THREADS = {
     "agent/nodetriage/agent/delivery/writer.py": "writes the spool: the disk may freeze",
     "agent/nodetriage/agent/cli/capture.py": "says what a command does that hangs",
     "controller/nodetriage/controller/store/store.py": "writes the database",
+    "controller/nodetriage/controller/store/write_queue.py": "hands the writer what waits",
     "service/nodetriage/service/log.py": "writes the log: the journal may freeze",
 }
 

@@ -20,6 +20,7 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import config, metrics
 from nodetriage.controller.authenticators import new_authenticator
 from nodetriage.controller.config import ControllerSettings
+from nodetriage.controller.engine import check_reports
 from nodetriage.controller.engine.lemon_study import LemonStudy
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.engine.resync import Resync
@@ -110,6 +111,7 @@ class Daemon:
             settings.controller.heartbeat_every_s,
             settings.controller.idle_heartbeat_every_s,
             settings.admission,
+            check_reports.known_names(),
         )
         self._server = NodeHealthServer(
             self._store, self._last_seen, serving, new_authenticator(settings), settings.identity.deny
@@ -124,7 +126,7 @@ class Daemon:
         )
         self._reconciler.on_state = self._server.hooks.update
         self._resync = Resync(self._reconciler, self._server.ask_open_set, lambda: self._store.newest_id)
-        self._server.on_heartbeat = self._resync.hear
+        self._server.messages.on_heartbeat = self._resync.hear
         self._lemons = LemonStudy(settings.lemons, settings.database_url, self._reconciler.post)
         orders = OperatorService(self._reconciler, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
@@ -176,6 +178,7 @@ class Daemon:
             connected=len(self._server.connected()),
             silent=sum(1 for _ in self._silent()),
             refused=self._server.gate.refusals.total,
+            set_aside=self._store.set_aside_events,
             broken_invariants=self._reconciler.broken_invariants,
             state=self._reconciler.state,
             actions=await self._store.read(lambda c: metrics.count_actions(c, time.time_ns() // 1000)),

@@ -41,6 +41,7 @@ class Facts:
     connected: int
     silent: int
     refused: int  # peers refused since the start
+    set_aside: int = 0  # events that were acked and not stored as events, since the start
     broken_invariants: int = 0  # of the policy, since the start
     state: FleetState = field(default_factory=FleetState)
     actions: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -101,6 +102,8 @@ def families(facts: Facts) -> Iterator[Metric]:
     yield GaugeMetricFamily("nodetriage_agents_connected", "Agents that have a stream now", facts.connected)
     yield GaugeMetricFamily("nodetriage_agents_silent", "Agents that connected once and are silent now", facts.silent)
     yield CounterMetricFamily("nodetriage_peers_refused", "Peers refused since the start", facts.refused)
+    text = "Events set aside since the start: acknowledged, and kept in the table `poison` alone"
+    yield CounterMetricFamily("nodetriage_events_set_aside", text, facts.set_aside)
     text = "Invariants of the policy that a step broke since the start: report them"
     yield CounterMetricFamily("nodetriage_policy_invariants_broken", text, facts.broken_invariants)
     states = Tally({str(name): 0 for name in NodeState})

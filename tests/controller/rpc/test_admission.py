@@ -38,6 +38,13 @@ REFUSED = {
     "no node": (hello(node=""), grpc.StatusCode.INVALID_ARGUMENT, "hello.node"),
     "a path as node": (hello(node="../n1"), grpc.StatusCode.INVALID_ARGUMENT, "hello.node"),
     "no boot id": (hello(boot_id=""), grpc.StatusCode.INVALID_ARGUMENT, "hello.boot_id"),
+    "the controller's own boot": (
+        hello(boot_id="controller"),
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "the controller's own",
+    ),
+    "a long profile": (hello(profile="p" * 65), grpc.StatusCode.INVALID_ARGUMENT, "hello.profile"),
+    "a long version": (hello(agent_version="0.4.2+" + "x" * 60), grpc.StatusCode.INVALID_ARGUMENT, "agent_version"),
     "no hello": (batch(1), grpc.StatusCode.INVALID_ARGUMENT, "first message must be a hello"),
 }
 
@@ -63,6 +70,7 @@ REFUSED_LATER = {
     "an event without a number": pb.AgentMessage(events=pb.EventBatch(events=[event(0)])),
     "a number no database holds": pb.AgentMessage(events=pb.EventBatch(events=[event(2**63)])),
     "an event without a boot": pb.AgentMessage(events=pb.EventBatch(events=[event(1, boot="")])),
+    "the controller's own boot": pb.AgentMessage(events=pb.EventBatch(events=[event(1, boot="controller")])),
     "a time before all time": pb.AgentMessage(events=pb.EventBatch(events=[event(1, at_unix_us=-1)])),
     "longer up than any node": pb.AgentMessage(events=pb.EventBatch(events=[event(1, at_boot_us=2**63)])),
     "a time after all time": pb.AgentMessage(events=pb.EventBatch(events=[event(1, at_unix_us=2**63 - 1)])),

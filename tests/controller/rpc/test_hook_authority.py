@@ -12,7 +12,6 @@ from nodetriage.controller.rpc import hook_authority
 from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.settings.limits import HookLimits, Shadow
 from nodetriage.controller.settings.rules import Mode, Policy, Response, Rule
-from nodetriage.controller.token_bucket import Bucket
 from nodetriage.v1 import health_pb2 as pb
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -74,7 +73,7 @@ def test_what_the_policy_exempts_or_does_not_trust_refuses_no_job_without_the_co
 
 
 async def test_of_words_that_an_agent_does_not_read_only_the_newest_waits() -> None:
-    session = Session("n1", "boot", "peer", Bucket(1, 1, 0.0))
+    session = Session("n1", "boot", "peer")
     for version in range(1000):
         session.send_word(pb.ControllerMessage(hooks=pb.HookAuthority(version=version)))
     written: list[pb.ControllerMessage] = []

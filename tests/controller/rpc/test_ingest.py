@@ -9,7 +9,9 @@ from fleet_client import acked, event
 
 from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc.admission import AdmissionSettings
+from nodetriage.controller.rpc.event_bounds import KnownNames
 from nodetriage.controller.rpc.ingest import Ingest
+from nodetriage.controller.rpc.quota import Quota
 from nodetriage.controller.store.mappers import ranges_of
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service.seq_range import SeqRange
@@ -44,7 +46,9 @@ class Scene:
         self.acks: list[int] = []
         self.failures: list[Refused] = []
         store: Any = self.store
-        self.ingest = Ingest("n1", store, AdmissionSettings(), self._heard, self.failures.append)
+        limits = AdmissionSettings()
+        bounds = (limits, KnownNames(), Quota(limits, 0.0))
+        self.ingest = Ingest("n1", store, bounds, self._heard, self.failures.append)
 
     def _heard(self, message: pb.ControllerMessage) -> None:
         self.acks += [first for _, first, _ in acked(message)]

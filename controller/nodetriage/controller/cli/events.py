@@ -1,4 +1,4 @@
-"""The verbs `events` and `actions`."""
+"""The verbs `events`, `poison` and `actions`."""
 
 import argparse
 import dataclasses
@@ -33,6 +33,12 @@ def add(verbs: Any) -> None:
     )
     add_options(events)
     events.set_defaults(verb=_events)
+    text = "events that were acked and set aside, because they could not be stored: the last ones, and why"
+    poison = verbs.add_parser("poison", help=text, description=text)
+    poison.add_argument("--node", default="", help="of this node")
+    poison.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
+    add_options(poison)
+    poison.set_defaults(verb=_poison)
     text = "what the controller decided, and with what result"
     actions = verbs.add_parser("actions", help=text, description=text)
     actions.add_argument("--node", default="", help="on this node")
@@ -81,6 +87,18 @@ def _follow(opened: "Connection", wanted: "EventFilter", arguments: argparse.Nam
         if len(page) < arguments.limit:
             time.sleep(_FOLLOW_EVERY_S)
         page = history.events_after(opened, dataclasses.replace(wanted, after=last), arguments.limit)
+
+
+def _poison(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller.cli import format, render
+    from nodetriage.controller.store import poison
+
+    with connection(arguments) as opened:
+        found = poison.newest(opened, arguments.node, arguments.limit)
+    rows = [format.poison_json(one) for one in found]
+    shown = render.record_table(("received_at", "node", "seq", "size", "why"), rows) if rows else "none was set aside"
+    print_result(arguments, rows, shown)
+    return 0
 
 
 def _actions(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from nodetriage.controller.store.fleet import CheckView, NodeView
 from nodetriage.controller.store.history import StoredEvent
+from nodetriage.controller.store.poison import Poison
 from nodetriage.v1 import health_pb2
 
 SEVERITIES = ("info", "warning", "major", "critical")
@@ -116,6 +117,19 @@ def check_json(check: CheckView, now_us: int) -> dict[str, Any]:
 def finding_json(stored: StoredEvent) -> dict[str, Any]:
     whole = event_json(stored)
     return {key: whole[key] for key in ("check", "component", "fault", "severity", "at", "occurrences", "evidence")}
+
+
+def poison_json(one: Poison) -> dict[str, Any]:
+    """`head` is in hexadecimal: it is no valid message where it was cut."""
+    return {
+        "received_at": iso(one.received_us),
+        "node": one.node,
+        "boot_id": one.boot_id,
+        "seq": one.seq,
+        "size": one.size,
+        "why": one.why,
+        "head": one.head.hex(),
+    }
 
 
 def record_json(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
+from nodetriage.checks.model.faults import faults
 from nodetriage.controller.policy.drains.return_gate import MOST_CHECKS
 from nodetriage.controller.policy.fleet_state import CheckFact, ChecksReported
 from nodetriage.controller.policy.state import FleetState, NodeFacts
@@ -13,6 +14,7 @@ from nodetriage.controller.store.state_store import from_us
 from nodetriage.v1 import health_pb2
 
 REPORT_EVERY = timedelta(seconds=60)  # where nothing but the age of a run has changed
+OWN_NAMES = ("agent", "scheduler", "prolog", "epilog")
 _OUTCOMES = {
     health_pb2.OUTCOME_OK: "ok",
     health_pb2.OUTCOME_FINDINGS: "findings",
@@ -38,6 +40,14 @@ def checks_by_fault() -> Mapping[str, frozenset[str]]:
         for fault in check.faults:
             found.setdefault(fault, set()).add(check.name)
     return {fault: frozenset(names) for fault, names in found.items()}
+
+
+def known_names() -> frozenset[str]:
+    """Of checks and faults: the catalogue's, and those under which agent, controller and hooks report on themselves."""
+    from nodetriage.checks.registry import all_checks
+
+    checks, _ = all_checks()
+    return frozenset((*faults(), *(check.name for check in checks), *OWN_NAMES))
 
 
 def _report(node: NodeFacts, heard: Seen | None) -> ChecksReported | None:

@@ -14,6 +14,7 @@ from nodetriage.controller.settings.rules import Policy
 
 # A node that invents parts without end must not fill the memory; the oldest closed findings are forgotten first.
 MAX_FINDINGS = 256
+MAX_VERSIONS = 64  # of agents that are remembered; a fleet has a few
 # A clock that differs by less counts as right, and what it says as live.
 MAX_SKEW = timedelta(minutes=5)
 
@@ -25,7 +26,8 @@ def learn(work: UnitOfWork, event: NodeEvent, policy: Policy) -> str:
         first = NodeState.HEALTHY if policy.adopt_as == "healthy" else NodeState.BURN_IN
         node = work.enter(event.node, first)
     if event.version and event.version not in work.fleet.versions:
-        work.set_fleet(versions={**work.fleet.versions, event.version: work.now})
+        met = tuple(work.fleet.versions.items())
+        work.set_fleet(versions=dict((*met[:1], *met[1:][2 - MAX_VERSIONS :], (event.version, work.now))))
     known_boot = _boot(node, event)
     if known_boot is None:
         return ""  # of an earlier boot, told late: history, but no longer true

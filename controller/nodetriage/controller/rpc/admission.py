@@ -4,7 +4,9 @@ import re
 
 import grpc
 
+from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.refused import Refused
+from nodetriage.controller.rpc.event_bounds import MOST_NAME
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings as AdmissionSettings
 from nodetriage.v1 import health_pb2
 
@@ -25,8 +27,13 @@ def admit_hello(hello: health_pb2.Hello, version: str) -> None:
         raise _invalid(f"hello.node: expected a node's name, got {hello.node[:80]!r}")
     if not _BOOT_ID.fullmatch(hello.boot_id):
         raise _invalid(f"hello.boot_id: expected letters, digits and dashes, got {hello.boot_id[:80]!r}")
+    if hello.boot_id == CONTROLLER_BOOT:
+        raise _invalid(f"hello.boot_id: {CONTROLLER_BOOT!r} names the controller's own events")
     if hello.protocol != PROTOCOL:
         raise _too_far(f"agent {hello.agent_version} speaks protocol {hello.protocol}, controller {version} {PROTOCOL}")
+    for field in ("agent_version", "profile"):
+        if len(text := getattr(hello, field)) > MOST_NAME:
+            raise _invalid(f"hello.{field}: expected at most {MOST_NAME} characters, got {len(text)}")
     ours, theirs = _VERSION.match(version), _VERSION.match(hello.agent_version)
     if theirs is None:
         raise _invalid(f"hello.agent_version: expected a version as 1.2.3, got {hello.agent_version[:80]!r}")
@@ -47,6 +54,8 @@ def admit_batch(batch: health_pb2.EventBatch, settings: AdmissionSettings) -> No
             raise _invalid(f"event.seq: expected 1 to {_MAX_SEQ}, got {event.seq}")
         if not _BOOT_ID.fullmatch(event.boot_id):
             raise _invalid(f"event.boot_id: expected letters, digits and dashes, got {event.boot_id[:80]!r}")
+        if event.boot_id == CONTROLLER_BOOT:
+            raise _invalid(f"event.boot_id: {CONTROLLER_BOOT!r} names the controller's own events")
         if not 0 <= event.at_unix_us < _LAST_US:
             raise _invalid(f"event.at_unix_us: expected a time from 1970 to 2999, got {event.at_unix_us}")
         if event.at_boot_us > _LONGEST_UP_US:

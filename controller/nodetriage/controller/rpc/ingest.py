@@ -6,17 +6,23 @@ its backlog passes the node's own batch and all routine batches of others.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 import grpc
 import structlog
 
 from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc.admission import AdmissionSettings, admit_batch
+from nodetriage.controller.rpc.event_bounds import KnownNames, sort
+from nodetriage.controller.rpc.quota import Quota
+from nodetriage.controller.store import mappers, poison
 from nodetriage.controller.store.store import Store, StoreError
 from nodetriage.service.crashpoint import passing
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
+
+OVER_DAY = "over the node's quota of [admission] mib_per_day_per_node"
 
 log = structlog.get_logger(__name__)
 
@@ -28,11 +34,12 @@ class Ingest:
         self,
         node: str,
         store: Store,
-        limits: AdmissionSettings,
+        bounds: tuple[AdmissionSettings, KnownNames, Quota],
         send: Callable[[health_pb2.ControllerMessage], None],
         fail: Callable[[Refused], None],
     ) -> None:
-        self._node, self._store, self._limits, self._send, self._fail = node, store, limits, send, fail
+        self._node, self._store, self._send, self._fail = node, store, send, fail
+        self._limits, self._names, self._quota = bounds
         self._under_way: asyncio.Task[None] | None = None
         self._follows: tuple[str, int] | None = None  # what the next batch begins with if it passes nothing
 
@@ -76,10 +83,25 @@ class Ingest:
         # Crash points only where a fault is under way: a test does not want to interrupt the routine before it.
         if grave:
             passing("server.before_commit")
-        ranges = await self._store.record(self._node, batch.events, now_us, urgent=grave)
+        ranges = mappers.ranges_of(batch.events)
+        kept, aside = self._sorted(batch.events, now_us, grave)
+        if kept:
+            await self._store.record(self._node, kept, now_us, urgent=grave)
+        if aside:
+            await self._store.set_aside(aside)
         if grave:
             passing("server.before_ack")
         self._send(health_pb2.ControllerMessage(ack=health_pb2.Ack(ranges=wire(ranges))))
+
+    def _sorted(
+        self, events: Sequence[health_pb2.Event], now_us: int, grave: bool
+    ) -> tuple[list[health_pb2.Event], list[poison.Poison]]:
+        """What is stored, and what is set aside: events that are too long, or too many for the day's quota."""
+        kept, over = sort(self._node, events, self._names)
+        if kept and not self._quota.may_store(sum(event.ByteSize() for event in kept), grave, time.monotonic()):
+            over += [(event, OVER_DAY) for event in kept]
+            kept = []
+        return kept, [poison.of(self._node, event, now_us, why) for event, why in over]
 
 
 def wire(ranges: Iterable[SeqRange]) -> list[health_pb2.SeqRange]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from nodetriage.controller.rpc.event_bounds import MOST_CHECKS, MOST_PORTS
 from nodetriage.controller.store.mappers import Seen
 from nodetriage.v1 import health_pb2
 
@@ -35,11 +36,22 @@ class _Node:
         for check in beat.checks:
             ran_us = None if check.age_ms == NEVER_MS else now_us - check.age_ms * 1000
             known = self.checks.get(check.check)
+            if known is None and len(self.checks) >= MOST_CHECKS:
+                continue
             self.changed = self.changed or known is None or known[0] != check.outcome
             self.checks[check.check] = check.outcome, ran_us
         for port in beat.ports:
+            if port.port not in self.ports and len(self.ports) >= MOST_PORTS:
+                continue
             self.ports[port.port] = port.rx_bytes, port.tx_bytes, now_us - port.age_ms * 1000
-        self.last, self.last_us = beat, now_us
+        # Of the message itself only this is needed later: checks and ports are above, and the open set may be large.
+        self.last = health_pb2.Heartbeat(
+            at_unix_us=beat.at_unix_us,
+            boot_id=beat.boot_id,
+            abandoned_workers=beat.abandoned_workers,
+            spooled_events=beat.spooled_events,
+        )
+        self.last_us = now_us
         self.next_within_s = beat.next_within_ms / 1000
 
     def heard(self) -> Seen:
@@ -47,9 +59,6 @@ class _Node:
             return Seen(self.node, self.at_s, self.at_us)
         whole = health_pb2.Heartbeat()
         whole.CopyFrom(self.last)
-        whole.partial = False
-        del whole.checks[:]
-        del whole.ports[:]
         for check, (outcome, ran_us) in self.checks.items():
             age_ms = NEVER_MS if ran_us is None else _age_ms(self.last_us, ran_us)
             whole.checks.add(check=check, outcome=outcome, age_ms=age_ms)

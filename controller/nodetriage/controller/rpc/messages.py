@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -18,23 +18,29 @@ FIRST_MESSAGE_S = 1.0  # how long the server waits for a message of a client tha
 M = TypeVar("M", bound=Message)
 
 
-async def next_message(context: Context, max_bytes: int) -> health_pb2.AgentMessage | None:
+class Received(NamedTuple):
+    message: health_pb2.AgentMessage
+    size: int  # bytes
+
+
+async def next_message(context: Context, max_bytes: int) -> Received | None:
     """The agent's next message; None at the end of its stream. Raises Refused for one that is too long or malformed."""
     raw = await context.read()
     if raw is grpc.aio.EOF:
         return None
     if len(raw) > max_bytes:
         raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {len(raw)} bytes; at most {max_bytes}")
-    return parse(health_pb2.AgentMessage, raw)
+    return Received(parse(health_pb2.AgentMessage, raw), len(raw))
 
 
 async def read_hello(context: Context, version: str, limits: AdmissionSettings) -> health_pb2.Hello:
     """The first message of an agent's stream. Raises Refused where it is no hello that `version` admits."""
     try:
         async with asyncio.timeout(limits.hello_within_s):
-            message = await next_message(context, limits.max_message_bytes)
+            received = await next_message(context, limits.max_message_bytes)
     except TimeoutError:
         raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {limits.hello_within_s:g} s") from None
+    message = received.message if received else None
     if message is None or message.WhichOneof("body") != "hello":
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
     admit_hello(message.hello, version)

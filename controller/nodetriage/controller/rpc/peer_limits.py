@@ -16,6 +16,9 @@ class AdmissionSettings:
     max_events_per_batch: int = 1_000
     events_per_s_per_node: float = 1_000.0  # sustained; the controller reads a faster node more slowly
     burst_events_per_node: int = 5_000  # at once, before the rate counts
+    bytes_per_s_per_node: float = 1024.0 * 1024.0  # sustained, all messages together; a faster node is read more slowly
+    burst_bytes_per_node: int = 8 * 1024 * 1024  # at once, before the rate counts
+    mib_per_day_per_node: float = 64.0  # of events on the disk; over it only major and critical ones are stored
     handshake_within_s: float = 20.0  # after connecting, for TLS and HTTP/2; many nodes may come back at once
     hello_within_s: float = 10.0  # after the stream is opened
     idle_connection_s: float = 60.0  # without a stream, before the controller closes it

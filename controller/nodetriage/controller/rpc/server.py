@@ -6,7 +6,7 @@ This module turns a call into a session and passes the session's messages on; in
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,18 +28,18 @@ from nodetriage.controller.auth.identity import (
 )
 from nodetriage.controller.refused import Refused
 from nodetriage.controller.rpc.admission import admit_watch
+from nodetriage.controller.rpc.agent_messages import AgentMessages, unix_us
 from nodetriage.controller.rpc.gate import Gate
 from nodetriage.controller.rpc.hook_authority import HookAuthorities
-from nodetriage.controller.rpc.ingest import Ingest, wire
+from nodetriage.controller.rpc.ingest import wire
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.listener import channel_options, core_message_bytes
-from nodetriage.controller.rpc.messages import confirm, next_message, parse, read_briefly, read_hello
+from nodetriage.controller.rpc.messages import confirm, parse, read_briefly, read_hello
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.rpc.session import Session
 from nodetriage.controller.rpc.watch import until, watch
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store, StoreError
-from nodetriage.controller.token_bucket import Bucket
 from nodetriage.service.address import is_local
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
@@ -62,6 +62,7 @@ class ServerSettings:
     heartbeat_every_s: float = 5.0
     idle_heartbeat_every_s: float = 20.0
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    names: Collection[str] = ()  # of checks and faults that the catalogue has
 
 
 class NodeHealthServer:
@@ -79,9 +80,9 @@ class NodeHealthServer:
         self._proof = authenticator or ThisMachine()
         self.gate = Gate(self._proof, settings.admission, deny)
         self.operators: Any = None  # an Operator servicer; it is served where peers prove who they are
-        self.on_heartbeat: Callable[[str, health_pb2.Heartbeat], None] = lambda node, beat: None
         self.hooks = HookAuthorities(self._tell, self.connected)
         self._sessions: dict[str, Session] = {}
+        self.messages = AgentMessages(store, last_seen, settings.admission, settings.names)
         self._watchers = 0
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -210,13 +211,11 @@ class NodeHealthServer:
         if len(self._sessions) >= self._settings.admission.max_agents and hello.node not in self._sessions:
             limit = self._settings.admission.max_agents
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limit} agents")
-        now_us = _unix_us()
+        now_us = unix_us()
         stored = await self._store.record_hello(
             Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us
         )
-        limits = self._settings.admission
-        bucket = Bucket(limits.events_per_s_per_node, limits.burst_events_per_node, time.monotonic())
-        session = Session(hello.node, hello.boot_id, context.peer(), bucket)
+        session = Session(hello.node, hello.boot_id, context.peer())
         self._enter(session)
         ending = self.gate.guard(identity, session.end)
         log.info(
@@ -226,7 +225,11 @@ class NodeHealthServer:
         if word := self.hooks.word(hello.node):
             session.send_word(word)
         sender = asyncio.ensure_future(session.send_all(context))
-        tasks = [asyncio.ensure_future(self._take(session, context)), asyncio.ensure_future(session.ended()), sender]
+        tasks = [
+            asyncio.ensure_future(self.messages.take(session, context)),
+            asyncio.ensure_future(session.ended()),
+            sender,
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -239,29 +242,6 @@ class NodeHealthServer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _take(self, session: Session, context: Context) -> None:
-        """Everything after the hello, until the agent closes its side."""
-        ingest = Ingest(session.node, self._store, self._settings.admission, session.send, session.end)
-        try:
-            while (message := await next_message(context, self._settings.admission.max_message_bytes)) is not None:
-                now_s, now_us = time.monotonic(), _unix_us()
-                body = message.WhichOneof("body")
-                self.last_seen.hear(session.node, now_s, now_us, message.heartbeat if body == "heartbeat" else None)
-                if body == "heartbeat":
-                    self.on_heartbeat(session.node, message.heartbeat)
-                elif body == "events" and message.events.events:
-                    await ingest.take(message.events, now_us)
-                    if wait_s := session.bucket.take(len(message.events.events), now_s):
-                        await asyncio.sleep(wait_s)
-                elif body == "result":
-                    session.answered(message.result)
-                elif body == "hello":
-                    raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream")
-                # A newer agent may send any other body; this controller ignores it.
-            await ingest.settle()
-        finally:
-            ingest.close()
 
     def _welcome(self, stored: list[SeqRange]) -> health_pb2.ControllerMessage:
         welcome = health_pb2.Welcome(
@@ -283,14 +263,10 @@ class NodeHealthServer:
             log.warning("stream replaced by a newer one", node=session.node, old=older.peer, new=session.peer)
             older.end(Refused(grpc.StatusCode.ABORTED, f"{session.node}: a newer stream came from {session.peer}"))
         self._sessions[session.node] = session
-        self.last_seen.hear(session.node, time.monotonic(), _unix_us())
+        self.last_seen.hear(session.node, time.monotonic(), unix_us())
 
     def _leave(self, session: Session) -> None:
         session.close()
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
             log.info("agent disconnected", node=session.node, peer=session.peer)
-
-
-def _unix_us() -> int:
-    return time.time_ns() // 1000

@@ -6,7 +6,6 @@ from typing import Any
 import grpc
 
 from nodetriage.controller.refused import Refused
-from nodetriage.controller.token_bucket import Bucket
 from nodetriage.v1 import health_pb2
 
 _THE_WORD = health_pb2.ControllerMessage()  # stands in the outbox for the newest word to the hooks
@@ -15,8 +14,8 @@ _THE_WORD = health_pb2.ControllerMessage()  # stands in the outbox for the newes
 class Session:
     """The state of one stream; the event loop owns it. A node has at most one: a newer stream ends the older."""
 
-    def __init__(self, node: str, boot_id: str, peer: str, bucket: Bucket) -> None:
-        self.node, self.boot_id, self.peer, self.bucket = node, boot_id, peer, bucket
+    def __init__(self, node: str, boot_id: str, peer: str) -> None:
+        self.node, self.boot_id, self.peer = node, boot_id, peer
         self._outbox: asyncio.Queue[health_pb2.ControllerMessage | None] = asyncio.Queue()
         self._word: health_pb2.ControllerMessage | None = None  # to the hooks, on its way out
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

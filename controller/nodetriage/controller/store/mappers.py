@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, Executable, LargeBinary, bindparam, func, upd
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nodetriage.controller.policy.state import EventKind
+from nodetriage.controller.store.poison import KEPT_BYTES, MOST_WHY, Poison
 from nodetriage.controller.store.schema import events, nodes
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
@@ -76,6 +77,13 @@ def event_row(node: str, event: health_pb2.Event, received_us: int) -> Row:
         "severity": event.severity,
         "message": event.SerializeToString(),
     }
+
+
+def poison_of(row: Row, why: str) -> Poison:
+    """What is kept of a row of `event_row` that the database refuses."""
+    message = row["message"]
+    named = (row["node"], row["boot_id"], row["seq"], row["received_us"])
+    return Poison(*named, len(message), why[:MOST_WHY], message[:KEPT_BYTES])
 
 
 def ranges_of(batch: Iterable[health_pb2.Event]) -> list[SeqRange]:

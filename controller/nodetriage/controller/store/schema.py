@@ -14,7 +14,7 @@ from sqlalchemy import (
 )
 
 # The revision of the tables below: the newest in migrations/versions.
-REVISION = "0001"
+REVISION = "0002"
 
 metadata = MetaData(
     naming_convention={
@@ -62,6 +62,22 @@ events = Table(
     Index(None, "at_us"),
     Index(None, "fault", "at_us"),
     sqlite_autoincrement=True,  # no cursor comes twice, not even after old events were deleted
+)
+
+# Events that could not be stored as they were, and why: at most poison.IN_ALL rows.
+poison = Table(
+    "poison",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("node", String, nullable=False),
+    Column("boot_id", String, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("received_us", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes of the whole message
+    Column("why", String, nullable=False),
+    Column("head", LargeBinary, nullable=False),  # the first poison.KEPT_BYTES of the message
+    Index(None, "node", "id"),
+    sqlite_autoincrement=True,
 )
 
 # The policy's state: what `policy.step` works on, written in the transaction of the step that changed it.
@@ -124,6 +140,14 @@ node_states = Table(
     Column("queued_reason", String, nullable=False),  # which drain limit holds the drain
     Column("incident", String, nullable=False),
     Column("document", LargeBinary, nullable=False),  # JSON of state.NodeFacts
+)
+
+# What the Slurm hooks of a node may do: a row of its own, so that one node's changes rewrite no other's.
+hook_states = Table(
+    "hook_states",
+    metadata,
+    Column("node", String, primary_key=True),
+    Column("document", LargeBinary, nullable=False),  # JSON of fleet_state.HookFacts
 )
 
 job_states = Table(

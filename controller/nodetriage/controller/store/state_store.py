@@ -52,7 +52,6 @@ class _Rest:
     incidents_ended: Mapping[str, datetime] = field(default_factory=dict)
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)
-    hooks: Mapping[str, HookFacts] = field(default_factory=dict)
 
 
 def to_us(at: datetime) -> int:
@@ -85,7 +84,7 @@ def load(connection: Connection) -> FleetState:
         incidents_ended=rest.incidents_ended,
         reservations=rest.reservations,
         versions=rest.versions,
-        hooks=rest.hooks,
+        hooks=_hooks(connection),
         showing=unit_of_work.showing(nodes.values()),
     )
 
@@ -110,8 +109,36 @@ def save(connection: Connection, before: FleetState, step: Step, now: datetime) 
         connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
     if after.fleet_incidents is not before.fleet_incidents:
         _save_fleet_incidents(connection, before, after, now)
-    rest = _Rest(**{f.name: getattr(after, f.name) for f in fields(_Rest)})
-    _upsert(connection, schema.reconciler, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
+    if after.hooks is not before.hooks:
+        _save_hooks(connection, before.hooks, after.hooks)
+    _save_rest(connection, before, after)
+
+
+def _save_rest(connection: Connection, before: FleetState, after: FleetState) -> None:
+    """The cursor at each step, the document only where it changed: it grows with the fleet."""
+    names = [f.name for f in fields(_Rest)]
+    if any(getattr(before, name) is not getattr(after, name) for name in names):
+        rest = _Rest(**{name: getattr(after, name) for name in names})
+        _upsert(connection, schema.reconciler, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
+        return
+    table = schema.reconciler
+    if not connection.execute(table.update().values(cursor=after.cursor)).rowcount:
+        document = msgspec.json.encode(_Rest(**{name: getattr(after, name) for name in names}))
+        connection.execute(table.insert().values(id=1, cursor=after.cursor, document=document))
+
+
+def _hooks(connection: Connection) -> dict[str, HookFacts]:
+    rows = connection.execute(select(schema.hook_states))
+    return {row.node: msgspec.json.decode(row.document, type=HookFacts) for row in rows}
+
+
+def _save_hooks(connection: Connection, before: Mapping[str, HookFacts], after: Mapping[str, HookFacts]) -> None:
+    table = schema.hook_states
+    for name, facts in after.items():
+        if before.get(name) is not facts:
+            _upsert(connection, table, {"node": name, "document": msgspec.json.encode(facts)})
+    if gone := [name for name in before if name not in after]:
+        connection.execute(table.delete().where(table.c.node.in_(gone)))
 
 
 def keep_jobs(connection: Connection, incident: str, node: str, jobs: Iterable[JobView], now: datetime) -> None:

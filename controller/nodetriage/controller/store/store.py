@@ -7,71 +7,27 @@ paid per group and not per caller. Reads run on threads of their own, never behi
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeVar
 
+import structlog
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from nodetriage.controller.store import history, mappers
+from nodetriage.controller.store import history, mappers, poison
 from nodetriage.controller.store.database import StoreError, create_tables, reason_of
 from nodetriage.controller.store.mappers import Hello, Seen
+from nodetriage.controller.store.write_queue import Job, Jobs, Suspects, is_of_rows
 from nodetriage.service.seq_range import SeqRange
 from nodetriage.v1 import health_pb2
 
 T = TypeVar("T")
 
-URGENT_GROUP_ROWS = 250  # with what shares the commit of an urgent job: a small one is a quick one
+log = structlog.get_logger(__name__)
 
 __all__ = ["Store", "StoreError"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Either rows for one of the bulk statements, or `work` with a transaction to itself."""
-
-    done: "asyncio.Future[Any]"
-    statement: str = ""
-    values: Sequence[mappers.Row] = ()
-    work: Callable[[Connection], Any] | None = None
-    urgent: bool = False
-
-
-class _Jobs:
-    """What waits for the writer's thread: urgent jobs first, else in the order of their coming."""
-
-    def __init__(self) -> None:
-        self._urgent: deque[_Job] = deque()
-        self._others: deque[_Job] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-
-    def put(self, job: _Job) -> None:
-        with self._changed:
-            (self._urgent if job.urgent else self._others).append(job)
-            self._changed.notify()
-
-    def close(self) -> None:
-        """Ends the queue; jobs that are in it are still taken."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-
-    def take(self, max_rows: int) -> list[_Job]:
-        """Waits for work; at most `max_rows` unless one job alone has more. Empty after the last one."""
-        group: list[_Job] = []
-        count = 0
-        with self._changed:
-            while not (self._urgent or self._others or self._closed):
-                self._changed.wait()
-            limit = min(max_rows, URGENT_GROUP_ROWS) if self._urgent else max_rows
-            while (waiting := self._urgent or self._others) and count < limit:
-                group.append(waiting.popleft())
-                count += len(group[-1].values) or 1
-        return group
 
 
 class Store:
@@ -81,12 +37,14 @@ class Store:
         self._engine = engine
         self._max_group_rows = max_group_rows
         self._places = asyncio.Semaphore(max_waiting)
-        self._jobs = _Jobs()
+        self._jobs = Jobs()
         self._writer = threading.Thread(target=self._write_until_closed, name="store-writer", daemon=True)
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="store-reader")
         self._grown = asyncio.Event()
         self._listeners: list[Callable[[int], None]] = []
         self._closed = False
+        self.set_aside_events = 0  # since the start
+        self._suspects = Suspects()
         self.newest_id = 0  # cursor of the last event on disk
         self.fence: Callable[[Connection], None] | None = None  # begins each transaction; raises where we may not write
 
@@ -123,6 +81,12 @@ class Store:
         await self._insert("events", [mappers.event_row(node, event, received_us) for event in batch], urgent)
         return mappers.ranges_of(batch)
 
+    async def set_aside(self, events: Sequence[poison.Poison]) -> None:
+        """Keeps events that are not stored, as far as their bounds allow. Raises StoreError."""
+        self.set_aside_events += len(events)
+        log.warning("events set aside", node=events[0].node, count=len(events), why=events[0].why)
+        await self.write(lambda c: poison.keep(c, events))
+
     async def record_hello(self, hello: Hello, at_us: int) -> list[SeqRange]:
         """Stores how a node describes itself; returns the stored ranges of its present boot. Raises StoreError."""
         await self._insert("hello", [mappers.node_row(hello, at_us)])
@@ -137,7 +101,7 @@ class Store:
 
         Raises StoreError where the database refuses; other exceptions of `work` come through after a rollback.
         """
-        return await self._enqueue(lambda done: _Job(done, work=work))  # type: ignore[no-any-return]
+        return await self._enqueue(lambda done: Job(done, work=work))  # type: ignore[no-any-return]
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` on a reader's thread. Raises StoreError where the database refuses."""
@@ -163,9 +127,9 @@ class Store:
 
     async def _insert(self, statement: str, values: Sequence[mappers.Row], urgent: bool = False) -> None:
         if values:
-            await self._enqueue(lambda done: _Job(done, statement, values, urgent=urgent), urgent)
+            await self._enqueue(lambda done: Job(done, statement, values, urgent=urgent), urgent)
 
-    async def _enqueue(self, make: Callable[["asyncio.Future[Any]"], _Job], urgent: bool = False) -> Any:
+    async def _enqueue(self, make: Callable[["asyncio.Future[Any]"], Job], urgent: bool = False) -> Any:
         # In the order of arrival. A caller holds one place, so none can crowd out others; urgent ones are few.
         async with contextlib.nullcontext() if urgent else self._places:
             if self._closed:
@@ -179,21 +143,44 @@ class Store:
     def _write_until_closed(self) -> None:
         while group := self._jobs.take(self._max_group_rows):
             bulk = [job for job in group if job.work is None]
-            answers = self._write_bulk(bulk) if bulk else []
+            answers = [answer for part in self._suspects.apart(bulk) for answer in self._write_bulk(part)]
             for job in group:
                 if job.work is not None:
                     answers.append((job, *self._attempt(job.work)))
             newest = self._newest_after(group, answers)
             self._loop.call_soon_threadsafe(self._answer, answers, newest)
 
-    def _write_bulk(self, bulk: list[_Job]) -> list[tuple[_Job, Any, Exception | None]]:
+    def _write_bulk(self, bulk: list[Job]) -> list[tuple[Job, Any, Exception | None]]:
         _, error = self._attempt(lambda connection: self._execute(connection, bulk))
-        if isinstance(error, (IntegrityError, DataError)) and len(bulk) > 1:
-            # One caller's rows are wrong: write each caller's alone, so that only that one fails.
-            return [answer for job in bulk for answer in self._write_bulk([job])]
+        if error is not None and is_of_rows(error):
+            if len(bulk) > 1:
+                # One caller's rows are wrong: write each caller's alone, so that only that one fails.
+                return [answer for job in bulk for answer in self._write_bulk([job])]
+            if bulk[0].statement == "events" and not isinstance(error, IntegrityError):
+                error = self._without_poison(bulk[0])
         return [(job, None, error) for job in bulk]
 
-    def _execute(self, connection: Connection, bulk: list[_Job]) -> None:
+    def _without_poison(self, job: Job) -> Exception | None:
+        """Writes what the database takes of one caller's events, and sets the others aside."""
+        self._suspects.add(job.node)
+        parts = [list(job.values)]
+        while parts:
+            rows = parts.pop()
+            part = replace(job, values=rows)
+            _, error = self._attempt(lambda c, part=part: self._execute(c, [part]))  # type: ignore[misc]
+            if error is not None and is_of_rows(error) and len(rows) > 1:
+                parts += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+                continue
+            if error is not None and is_of_rows(error):
+                found = mappers.poison_of(rows[0], str(error))
+                _, error = self._attempt(lambda c, found=found: poison.keep(c, [found]))  # type: ignore[misc]
+                self.set_aside_events += 1
+                log.warning("event set aside", node=found.node, seq=found.seq, why=found.why)
+            if error is not None:
+                return error
+        return None
+
+    def _execute(self, connection: Connection, bulk: list[Job]) -> None:
         for name, statement in mappers.statements(self._engine.dialect.name).items():
             values = [row for job in bulk if job.statement == name for row in job.values]
             if values:
@@ -208,7 +195,7 @@ class Store:
         except Exception as error:  # noqa: BLE001 the writer's boundary: the caller gets it, the thread goes on
             return None, error
 
-    def _newest_after(self, group: list[_Job], answers: list[tuple[_Job, Any, Exception | None]]) -> int:
+    def _newest_after(self, group: list[Job], answers: list[tuple[Job, Any, Exception | None]]) -> int:
         if not any(job.statement == "events" or job.work for job, _, error in answers if error is None):
             return self.newest_id
         newest, error = self._attempt(history.newest_cursor)
@@ -216,7 +203,7 @@ class Store:
 
     # Below: the event loop again.
 
-    def _answer(self, answers: list[tuple[_Job, Any, Exception | None]], newest: int) -> None:
+    def _answer(self, answers: list[tuple[Job, Any, Exception | None]], newest: int) -> None:
         for job, value, error in answers:
             if job.done.done():
                 continue  # its caller was cancelled; the rows are stored
