@@ -1,24 +1,28 @@
 """Power supplies that failed, lost their input or went missing, and redundancy that is gone, as the BMC reports them.
 
 Asks `ipmitool sdr type` for power supplies and power units (IPMI 2.0, table 42-3, sensor types 08h and 09h). A supply
-without input still has the status "ok", so what counts is the states that a discrete sensor asserts.
+without input still has the status "ok", so what counts is the states that a discrete sensor asserts. Makers give the
+sensor of the redundancy either type.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
 from nodetriage.checks.readers import ipmi
 
-_FAILED = ("Failure detected", "Config Error", "Configuration error")
-_NO_INPUT = ("Power Supply AC lost", "AC lost or out-of-range", "AC out-of-range, but present", "AC lost")
-_PREDICTED = "Predictive failure"
-_PRESENT = "Presence detected"
-_REDUNDANCY_LOST = (
-    "Redundancy Lost",
-    "Non-Redundant: Sufficient from Redundant",
-    "Non-Redundant: Insufficient Resources",
-)
+_FAILED = ("Failure detected", "Config Error", "Configuration error", "Install Error")
+_NO_INPUT = ("AC lost", "AC out-of-range", "input lost", "input out-of-range")
+_PREDICTED = ("Predictive failure", "Predictive Failure Asserted")
+_PRESENT = ("Presence detected", "Device Present")
+_REDUNDANT = re.compile(r"(Non-Redundant|Redundancy|Fully Redundant)\b")
+_DEGRADED = "Redundancy Degraded"  # one supply is gone and another may still go
+_STILL_ENOUGH = ("Fully Redundant", "Redundancy Regained")
+# Sensors with one bit, whose name says what it means when it is set.
+_BIT = "State Asserted"
+_NO_INPUT_BIT = re.compile(r"(AC|Input|VIN)[ _-]?(Lost|Loss|Fault)", re.IGNORECASE)
+_FAILED_BIT = re.compile(r"PSU?\d?.*(Fail|Fault|Over[ _-]?Temp)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +31,27 @@ class Policy:
 
     failed: Severity = Severity.WARNING  # a supply that failed, lost its input or is gone
     redundancy_lost: Severity = Severity.MAJOR  # the next supply that fails stops the node
+    redundancy_degraded: Severity = Severity.WARNING  # a supply is gone, and one more may go
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The sensors that have a reading."""
+    """The sensors that the BMC can read and that have states, not readings alone."""
 
-    supplies: tuple[ipmi.Sensor, ...]  # their discrete status sensors
+    supplies: tuple[ipmi.Sensor, ...]
     units: tuple[ipmi.Sensor, ...]
     seen: tuple[str, ...]  # supplies that were present in any run of this boot
 
 
 def read(host: Host) -> Power:
     """Raises Unavailable without ipmitool, a BMC or such sensors; ipmi.Silent where the BMC does not answer."""
-    supplies = ipmi.sensors(ipmi.ask(host, "sdr", "type", "Power Supply"))
-    units = ipmi.sensors(ipmi.ask(host, "sdr", "type", "Power Unit"))
-    status = tuple(s for s in supplies if s.read and not s.text[:1].isdigit())
-    units = tuple(u for u in units if u.read and not u.text[:1].isdigit())
-    if not status and not units:
-        raise Unavailable("the BMC has no sensor for power supplies")
-    return Power(status, units, tuple(s.name for s in status if _PRESENT in s.states))
+    supplies, units = (
+        tuple(s for s in ipmi.sensors(ipmi.ask(host, "sdr", "type", kind)) if s.readable and (s.states or not s.text))
+        for kind in ("Power Supply", "Power Unit")
+    )
+    if not any(sensor.states for sensor in (*supplies, *units)):
+        raise Unavailable("the BMC has no sensor with states of power supplies")
+    return Power(supplies, units, tuple(s.name for s in supplies if _is_present(s)))
 
 
 def next_state(before: Power | None, now: Power) -> Power:
@@ -55,20 +60,41 @@ def next_state(before: Power | None, now: Power) -> Power:
 
 
 def judge(now: Power, before: Power | None, policy: Policy) -> Iterator[Finding]:
+    for sensor in (*now.supplies, *now.units):
+        if any(_REDUNDANT.match(state) for state in sensor.states):
+            yield from _redundancy(sensor, policy)
     for supply in now.supplies:
-        evidence = {"states": supply.text, "entity": supply.entity}
-        if any(state in supply.text for state in _FAILED):
-            yield Finding(supply.name, "psu_failed", policy.failed, evidence)
-        elif any(state in supply.text for state in _NO_INPUT):
-            yield Finding(supply.name, "psu_input_lost", policy.failed, evidence)
-        elif _PREDICTED in supply.text:
-            yield Finding(supply.name, "psu_failure_predicted", Severity.WARNING, evidence)
-    for name in before.seen if before else ():
-        if name not in now.seen:
-            yield Finding(name, "psu_missing", policy.failed, {})
-    for unit in now.units:
-        if any(state in unit.text for state in _REDUNDANCY_LOST):
-            yield Finding(unit.name, "psu_redundancy_lost", policy.redundancy_lost, {"states": unit.text})
+        yield from _supply(supply, policy)
+        # A supply whose sensor cannot be read is unknown, not gone: it is not among them.
+        if before and supply.name in before.seen and not _is_present(supply):
+            yield Finding(supply.name, "psu_missing", policy.failed, {"entity": supply.entity})
+
+
+def _is_present(supply: ipmi.Sensor) -> bool:
+    return any(state in _PRESENT for state in supply.states)
+
+
+def _supply(supply: ipmi.Sensor, policy: Policy) -> Iterator[Finding]:
+    evidence = {"states": supply.text, "entity": supply.entity}
+    bit = _BIT in supply.states
+    if _any(_FAILED, supply) or (bit and _FAILED_BIT.search(supply.name)):
+        yield Finding(supply.name, "psu_failed", policy.failed, evidence)
+    elif _any(_NO_INPUT, supply) or (bit and _NO_INPUT_BIT.search(supply.name)):
+        yield Finding(supply.name, "psu_input_lost", policy.failed, evidence)
+    elif _any(_PREDICTED, supply):
+        yield Finding(supply.name, "psu_failure_predicted", Severity.WARNING, evidence)
+
+
+def _any(words: tuple[str, ...], supply: ipmi.Sensor) -> bool:
+    return any(word in state for state in supply.states for word in words)
+
+
+def _redundancy(sensor: ipmi.Sensor, policy: Policy) -> Iterator[Finding]:
+    if any(state in _STILL_ENOUGH for state in sensor.states):
+        return
+    degraded = all(state.startswith(_DEGRADED) for state in sensor.states if _REDUNDANT.match(state))
+    severity = policy.redundancy_degraded if degraded else policy.redundancy_lost
+    yield Finding(sensor.name, "psu_redundancy_lost", severity, {"states": sensor.text})
 
 
 CHECK = Check(

@@ -1,14 +1,29 @@
 """Fans and temperatures past their thresholds, as the BMC reports them; and a BMC that does not answer.
 
 Asks `ipmitool sdr type` for fans and temperatures (IPMI 2.0, sensor types 04h and 01h). The thresholds are the
-vendor's, which the BMC stores; this check has none of its own.
+vendor's, which the BMC stores; this check has none of its own. The lower thresholds of a temperature are no heat: a
+dead sensor reads 0 degrees. On the distance to throttling ("Margin", "DTS") they are the heat, and the upper ones not.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
 from nodetriage.checks.readers import ipmi
+
+_MARGIN = re.compile(r"Margin|DTS", re.IGNORECASE)
+_COLD_C = 25.0  # below this no reading without a side is heat
+# Discrete sensors: what they assert, and the threshold that this is like.
+_STATES = (
+    (re.compile(r"Transition to Non-recoverable"), "nr"),
+    (re.compile(r"Transition to Critical|Limit Exceeded"), "cr"),
+    (re.compile(r"Transition to Non-critical"), "nc"),
+)
+_HOT_BIT = re.compile(r"(PROC|VR|VRD ?|MEM|DIMM)_?HOT|Therm(al)? ?Trip|Over ?Temp", re.IGNORECASE)
+_FAN_STATES = re.compile(
+    r"Transition to (Critical|Non-recoverable|Off|Degraded)|Redundancy Lost|Predictive Failure Assert"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,7 @@ def judge(now: Air, before: Air | None, policy: Policy) -> Iterator[Finding]:
         yield Finding(ipmi.BMC, "bmc_not_answering", Severity.WARNING, {"asked": now.silent})
     for sensor in now.temperatures:
         evidence = {"reading": sensor.text, "status": sensor.status}
-        match sensor.status[-2:]:
+        match _heat(sensor):
             case "nr":
                 yield Finding(sensor.name, "bmc_temperature", policy.temperature_non_recoverable, evidence)
             case "cr":
@@ -57,9 +72,22 @@ def judge(now: Air, before: Air | None, policy: Policy) -> Iterator[Finding]:
             case "nc":
                 yield Finding(sensor.name, "bmc_temperature", Severity.WARNING, evidence)
     for sensor in now.fans:
-        if sensor.status[-2:] in ("cr", "nr"):
+        if sensor.status[-2:] in ("cr", "nr") or _FAN_STATES.search(sensor.text):
             evidence = {"reading": sensor.text, "status": sensor.status}
             yield Finding(sensor.name, "bmc_fan", policy.fan_critical, evidence)
+
+
+def _heat(sensor: ipmi.Sensor) -> str:
+    """The threshold that the heat has passed: nc, cr, nr; empty for none."""
+    if sensor.value is None:
+        if "State Asserted" in sensor.states and _HOT_BIT.search(sensor.name):
+            return "nc"
+        return next((level for words, level in _STATES if words.search(sensor.text)), "")
+    side, level = sensor.status[:-2], sensor.status[-2:]
+    if not side and sensor.value < _COLD_C and not _MARGIN.search(sensor.name):
+        return ""
+    hot = ("l", "") if _MARGIN.search(sensor.name) else ("u", "")
+    return level if side in hot else ""
 
 
 CHECK = Check(

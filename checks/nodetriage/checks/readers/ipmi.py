@@ -4,7 +4,8 @@ A BMC gets one question at a time, and gets it again when it answers that it is 
 """
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Host, Unavailable
 
@@ -18,6 +19,10 @@ _SILENT = ("Unable to establish", "Timeout", "No data available", "Unspecified e
 _UPDATING = re.compile(r"firme?ware in update mode")
 
 
+_READING = re.compile(r"-?\d{1,9}(?:\.\d{1,6})?(?= |$)")
+_UNREADABLE = ("No Reading", "Disabled", "Event-Only", "Not Readable", "Not Available", "na")
+
+
 class Silent(Exception):
     """The BMC gave no answer; the text has the question."""
 
@@ -26,19 +31,33 @@ class Silent(Exception):
 class Sensor:
     """A line of `ipmitool sdr type`. `status` is ok, ns (no reading), nc, cr or nr, or these with a side (lcr, unc)."""
 
-    name: str
+    name: str  # with the entity behind it where several sensors have the same name, as on Dell's ("Status 10.2")
     status: str
     entity: str  # its id and instance, such as 10.1 for the first power supply
-    text: str  # a reading with its unit, or the asserted states of a discrete sensor
+    text: str  # a reading with its unit, or the asserted states of a discrete sensor; HPE prints both
+    number: str = ""
 
     @property
     def states(self) -> tuple[str, ...]:
-        return tuple(state.strip() for state in self.text.split(",") if state.strip())
+        """The asserted states, without a reading."""
+        parts = (state.strip() for state in self.text.split(","))
+        return tuple(part for part in parts if part and not _READING.match(part))
+
+    @property
+    def value(self) -> float | None:
+        """The reading; None where there is none."""
+        found = _READING.match(self.text)
+        return float(found[0]) if found else None
+
+    @property
+    def readable(self) -> bool:
+        """Whether the BMC reads it. One that it does not read is not healthy, and not absent, but unknown."""
+        return self.status != "ns" and self.text not in _UNREADABLE
 
     @property
     def read(self) -> bool:
-        """Whether it has a reading. A sensor without one is not healthy, but unknown."""
-        return self.status != "ns" and self.text not in ("No Reading", "Disabled", "")
+        """Whether it has a reading or asserts a state."""
+        return self.readable and self.text != ""
 
 
 def ask(host: Host, *arguments: str) -> str:
@@ -74,5 +93,17 @@ def sensors(text: str) -> tuple[Sensor, ...]:
             continue
         if len(fields) != 5 or not fields[0]:
             raise ValueError(f"ipmitool sdr: expected NAME | ID | STATUS | ENTITY | READING, got {line[:80]!r}")
-        found.append(Sensor(fields[0], fields[2], fields[3], fields[4]))
-    return tuple(found)
+        found.append(Sensor(fields[0], fields[2], fields[3], fields[4], fields[1]))
+    return _told_apart(found)
+
+
+def _told_apart(found: list[Sensor]) -> tuple[Sensor, ...]:
+    """A name that several sensors have gets the entity; where that is the same too, the sensor's number."""
+    names = Counter(s.name for s in found)
+    places = Counter((s.name, s.entity) for s in found)
+    return tuple(
+        s
+        if names[s.name] == 1
+        else replace(s, name=f"{s.name} {s.entity if places[s.name, s.entity] == 1 else s.number}")
+        for s in found
+    )
