@@ -96,6 +96,9 @@ class SimulatedBmc:
         where = ["-H", "127.0.0.1", "-p", str(self._port), "-U", "admin", "-P", "admin", "-C", "3"]
         self.argv = ("ipmitool", "-I", "lanplus", "-N", "10", "-R", "3", *where)
         self.argv_in_haste = ("ipmitool", "-I", "lanplus", "-N", "1", "-R", "1", *where)
+        # FreeIPMI asks this BMC for a session as it opens, without the privilege that its user lacks.
+        login = ["-h", f"127.0.0.1:{self._port}", "-u", "admin", "-p", "admin", "-I", "3", "-l", "USER"]
+        self.freeipmi = ("-D", "LAN_2_0", "-W", "opensesspriv", *login)
         self._until_ready()
         self.ipmitool("sel", "time", "set", "now")
 
