@@ -16,6 +16,8 @@ from nodetriage.agent.cli.settings import DEFAULT_CONFIG, chosen, load
 from nodetriage.service.command_line import BAD_CONFIGURATION, UNKNOWN, Parser
 from nodetriage.service.version import VERSION
 
+MOST_LOOKS = 100
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb. 0 ok, 1 warning, 2 major or critical, 3 unknown, 78 bad configuration or command line."""
@@ -73,6 +75,8 @@ def _add_offline(verbs: Any) -> None:
     check.add_argument("--before", type=Path, metavar="DIR", help="the same machine earlier (default: DIR/before)")
     check.add_argument("--profile", default="", metavar="NAME|FILE.toml", help="what the machine should have")
     check.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG})")
+    check.add_argument("--looks", type=_looks, default=1, metavar="N", help="look so often, as some checks need it (1)")
+    check.add_argument("--pause", type=float, default=60.0, metavar="SECONDS", help="between two looks (60)")
     check.add_argument("--list", action="store_true", help="list the checks, and run none")
     check.add_argument("--times", action="store_true", help="with --json: how long each took")
 
@@ -115,20 +119,34 @@ def _check(arguments: argparse.Namespace) -> int:
         return _list_checks(arguments.json)
     settings = with_profile(settings, Host(arguments.root), arguments.profile)
     checks = chosen(arguments.names, settings)
+    looks = one_shot.Looks(arguments.looks, max(0.0, arguments.pause))
     if live:
         import asyncio
 
-        results = asyncio.run(one_shot.on_this_machine(checks, settings))
+        results = asyncio.run(one_shot.on_this_machine(checks, settings, looks, _say))
     else:
         before = arguments.before or arguments.root / "before"
         if not arguments.before and not before.is_dir():
             before = None
-        results = one_shot.on_tree(checks, arguments.root, before)
+        results = one_shot.on_tree(checks, arguments.root, before, looks)
     if arguments.json:
         print(json.dumps({"profile": settings.profile.name, **report.as_json(results, arguments.times)}, indent=2))
     else:
         _print(report.in_brief(results, style.of(sys.stdout)))
+        if more := one_shot.looks_needed(checks, results):
+            _say(f"some checks need {more} looks: --looks {more}")
     return report.exit_code(results)
+
+
+def _looks(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= MOST_LOOKS):
+        raise argparse.ArgumentTypeError(f"expected 1 to {MOST_LOOKS}, got {text!r}")
+    return int(text)
+
+
+def _say(text: str) -> None:
+    """On stderr: stdout holds the results alone."""
+    print(f"nodetriage: {text}", file=sys.stderr, flush=True)
 
 
 def _list_checks(as_json: bool) -> int:
