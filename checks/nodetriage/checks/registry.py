@@ -50,6 +50,7 @@ from nodetriage.checks.pcie import (
 from nodetriage.checks.storage import (
     disk_errors,
     disk_health,
+    disk_state,
     fs_full,
     fs_mounts,
 )
@@ -84,6 +85,7 @@ ALL: tuple[Check[Any, Any], ...] = (
     eth_link.CHECK,
     fs_mounts.CHECK,
     fs_full.CHECK,
+    disk_state.CHECK,
     disk_health.CHECK,
     disk_errors.CHECK,
     mem_edac.CHECK,

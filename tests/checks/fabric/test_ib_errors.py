@@ -121,11 +121,11 @@ def test_a_counter_that_refuses_is_asked_once_and_the_others_are_judged(tmp_path
     assert asked.count(f"read /{PORT}/counters/port_rcv_errors") == 2
 
 
-def test_congestion_and_what_programs_cause_are_not_read_at_all(tmp_path: Path, port: Path) -> None:
+def test_what_programs_cause_is_not_read_at_all(tmp_path: Path, port: Path) -> None:
     (port / "hw_counters").mkdir()
     for name in ("counters/port_xmit_wait", "counters/VL15_dropped", "counters/port_rcv_switch_relay_errors"):
         (port / name).write_text("4000000000\n")
-    for name in ("rnr_nak_retry_err", "req_cqe_flush_error", "out_of_buffer"):
+    for name in ("req_remote_access_errors", "req_cqe_flush_error", "out_of_buffer"):
         (port / "hw_counters" / name).write_text("4000000000\n")
 
     assert read(Host(tmp_path))[0].values == dict.fromkeys(FULL, 0)
@@ -167,3 +167,54 @@ def test_any_history_gives_findings_and_never_a_negative_rise(history: list[tupl
         for finding in judge(now, memory, Policy()):
             assert all(finding.evidence.get(name, 1) > 0 for name in FULL)
         memory = next_state(memory, now)
+
+
+@pytest.mark.parametrize(
+    ("rises", "severity"),
+    [
+        ({"local_ack_timeout_err": 60}, Severity.WARNING),
+        ({"rx_icrc_encapsulated": 1}, Severity.WARNING),
+        ({"out_of_sequence": 36_000, "packet_seq_err": 40_000}, Severity.WARNING),
+        ({"rnr_nak_retry_err": 36_000}, Severity.WARNING),
+        ({"roce_adp_retrans": 36_000}, Severity.WARNING),
+        ({"rx_roce_discards": 36_000}, Severity.WARNING),
+        ({"np_cnp_sent": 36_000_000}, Severity.INFO),
+    ],
+)
+def test_a_transport_that_sends_again_and_again_is_a_fault_of_its_own(
+    rises: dict[str, int], severity: Severity
+) -> None:
+    (finding,) = found(later(**rises), later(0, **dict.fromkeys(rises, 0)))
+
+    assert (finding.component, finding.fault, finding.severity) == ("mlx5_0/1", "ib_transport_errors", severity)
+    assert {name: finding.evidence[name] for name in rises} == rises
+
+
+@pytest.mark.parametrize(
+    "rises", [{"local_ack_timeout_err": 9}, {"out_of_sequence": 35_999}, {"rp_cnp_handled": 30_000_000}]
+)
+def test_what_a_busy_fabric_shows_is_no_fault(rises: dict[str, int]) -> None:
+    assert found(later(**rises), later(0, **dict.fromkeys(rises, 0))) == []
+
+
+def test_the_driver_s_counters_are_read_on_ethernet_and_on_infiniband(tmp_path: Path, port: Path) -> None:
+    (port / "hw_counters").mkdir()
+    for name, value in (("out_of_sequence", 7), ("req_cqe_flush_error", 900), ("lifespan", 10)):
+        (port / "hw_counters" / name).write_text(f"{value}\n")
+    for layer in ("InfiniBand", "Ethernet"):
+        (port / "link_layer").write_text(layer)
+
+        (counters,) = read(Host(tmp_path))
+
+        assert {n: v for n, v in counters.values.items() if n not in FULL} == {"out_of_sequence": 7}
+
+
+def test_receive_errors_of_representors_are_not_those_of_the_port(tmp_path: Path, port: Path) -> None:
+    (port / "link_layer").write_text("Ethernet")
+    (port.parent.parent / "device").symlink_to("/sys/devices/0000:18:00.0")
+    for name, errors in (("enp24s0f0np0", 3), ("enp24s0f0npf0vf1", 500)):
+        folder = tmp_path / f"sys/devices/0000:18:00.0/net/{name}/statistics"
+        folder.mkdir(parents=True)
+        (folder / "rx_crc_errors").write_text(f"{errors}\n")
+
+    assert read(Host(tmp_path))[0].values == {"rx_crc_errors": 3}

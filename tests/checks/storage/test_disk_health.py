@@ -61,8 +61,10 @@ def test_an_answer_without_health_information_is_found_and_not_taken_for_well(ho
         (2, {"disk_hot": Severity.WARNING}),
         (4, {"disk_failing": Severity.CRITICAL}),
         (8, {"disk_failing": Severity.CRITICAL}),
-        (16, {"disk_failing": Severity.CRITICAL}),
-        (32, {}),
+        (16, {"disk_failing": Severity.MAJOR}),
+        (16 + 8, {"disk_failing": Severity.CRITICAL}),
+        (32, {"disk_failing": Severity.WARNING}),
+        (64 + 128, {}),
     ],
 )
 def test_each_critical_warning_has_its_fault(bits: int, faults: dict[str, Severity]) -> None:
@@ -76,9 +78,38 @@ def test_a_disk_of_another_kind_is_judged_by_its_summary() -> None:
     }
 
 
-def test_a_dead_controller_and_a_degraded_set_are_found_without_any_tool() -> None:
-    assert found(replace(DISK, state="dead", smart=None)) == {"disk_dead": Severity.CRITICAL}
-    assert found(Disk("md0", "/dev/md0", missing_members=1)) == {"raid_degraded": Severity.MAJOR}
+def test_a_disk_that_is_only_worn_is_not_failing() -> None:
+    worn = with_smart(critical_warning=4, used_pct=100, spare_pct=100, passed=False)
+
+    assert found(worn) == {"disk_worn": Severity.WARNING}
+
+
+@pytest.mark.parametrize(
+    ("changes", "failing"),
+    [
+        ({"critical_warning": 4, "used_pct": 99}, True),
+        ({"critical_warning": 4 + 8, "used_pct": 100}, True),
+        ({"critical_warning": 4 + 1, "used_pct": 100}, True),
+        ({"critical_warning": 0, "used_pct": 100}, False),
+    ],
+)
+def test_a_worn_disk_with_another_trouble_is_failing(changes: dict[str, int], failing: bool) -> None:
+    assert ("disk_failing" in found(with_smart(**changes))) == failing
+
+
+def test_the_finding_says_which_bits_were_set() -> None:
+    (finding,) = judge((with_smart(critical_warning=4 + 8 + 16),), None, Policy())
+
+    assert finding.evidence["reason"] == "unreliable read_only no_power_loss_protection"
+
+
+@pytest.mark.parametrize("state", ["dead", "resetting", "connecting", "deleting"])
+def test_a_controller_that_is_not_live_is_not_asked(tmp_path: Path, state: str) -> None:
+    (tmp_path / "sys/class/nvme/nvme0").mkdir(parents=True)
+    (tmp_path / "sys/class/nvme/nvme0/state").write_text(f"{state}\n")
+    (tmp_path / "errors.toml").write_text('"/commands/smartctl_--json_-i_-H_-A_dev_nvme0.txt" = "ETIMEDOUT"\n')
+
+    assert [found(d) for d in read(Host(tmp_path))] == [{}]
 
 
 def test_without_a_tool_the_check_is_skipped_and_not_ok(tmp_path: Path) -> None:
@@ -100,7 +131,7 @@ def test_nvme_is_asked_where_there_is_no_smartctl(tmp_path: Path) -> None:
     (disk,) = read(Host(tmp_path))
 
     assert (disk.component, disk.smart.critical_warning if disk.smart else None) == ("nvme0", 4)
-    assert found(disk) == {"disk_failing": Severity.CRITICAL, "disk_worn": Severity.WARNING}
+    assert found(disk) == {"disk_worn": Severity.WARNING}
 
 
 def test_a_disk_that_is_gone_is_missed_where_somebody_says_how_many_there_are() -> None:

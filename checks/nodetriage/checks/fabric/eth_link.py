@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.netdev import Interface, read_interfaces
 from nodetriage.checks.rules.counters import rise
-from nodetriage.checks.rules.port_history import FLAPS_KEPT, still_owed, to_report
+from nodetriage.checks.rules.ports.history import FLAPS_KEPT, still_owed, to_report
 
 
 @dataclass(frozen=True, slots=True)

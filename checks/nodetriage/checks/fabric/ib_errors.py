@@ -1,7 +1,7 @@
 """Errors that InfiniBand and RoCE ports count, by their rates; counters that are full and no longer count.
 
-Reads ports/PORT/counters (Documentation/ABI/stable/sysfs-class-infiniband); on Ethernet the netdev's receive errors.
-The check leaves out what congestion and programs cause (port_xmit_wait, VL15_dropped, RNR retries, flushed requests),
+Reads ports/PORT/counters (Documentation/ABI/stable/sysfs-class-infiniband), on Ethernet the netdev's receive errors,
+and the transport's counters in hw_counters. The check leaves out what programs cause (flushed requests, access errors)
 and what the other end reports about itself. Only the rise between two runs counts; a counter that fell was reset.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.ib_counters import FULL, Counters, read_counters
+from nodetriage.checks.readers.ib_counters import FULL, TRANSPORT, Counters, read_counters
 from nodetriage.checks.rules.counters import HOUR_S, per_hour
 
 
@@ -23,7 +23,13 @@ class Limit:
 
 
 def _limits() -> dict[str, Limit]:
-    """The InfiniBand specification allows a bit error rate of 1e-12, which is 120 symbol errors an hour."""
+    """The InfiniBand specification allows a bit error rate of 1e-12, which is 120 symbol errors an hour.
+
+    A sender whose timer expires lost a packet or its partner; what arrives out of order was lost on the way, or took
+    another path. Congestion notifications (CNP) are the fabric's normal means, so only many are worth a word.
+    """
+    lost, late = Limit(10 * HOUR_S, 1000), Limit(60, 10)
+    congested = Limit(10_000 * HOUR_S, 1_000_000, Severity.INFO)
     return {
         "symbol_error": Limit(120, 20, Severity.MAJOR),
         "link_error_recovery": Limit(3, 3),
@@ -32,6 +38,11 @@ def _limits() -> dict[str, Limit]:
         "local_link_integrity_errors": Limit(0, 1, Severity.MAJOR),
         "excessive_buffer_overrun_errors": Limit(0, 1, Severity.MAJOR),
         "rx_crc_errors": Limit(120, 20, Severity.MAJOR),
+        "rx_icrc_encapsulated": Limit(0, 1),
+        **dict.fromkeys(("local_ack_timeout_err", "to_retransmits"), late),
+        **dict.fromkeys(("out_of_sequence", "packet_seq_err", "roce_adp_retrans", "rnr_nak_retry_err"), lost),
+        **dict.fromkeys(("oos_drop_count", "seq_err_naks_rcvd", "rnr_naks_rcvd", "rx_roce_discards"), lost),
+        **dict.fromkeys(("np_cnp_sent", "rp_cnp_handled"), congested),
     }
 
 
@@ -79,15 +90,15 @@ def judge(now: tuple[Counters, ...], before: tuple[Counters, ...] | None, policy
 
 def _rates(old: Counters, port: Counters, limits: Mapping[str, Limit]) -> Iterator[Finding]:
     waited_s = port.at_s - old.at_s
-    evidence: dict[str, Scalar] = {"pci": port.pci, "over_s": round(waited_s)}
-    over = []
+    over: dict[str, list[tuple[str, int, Severity]]] = {}
     for counter, limit in limits.items():
         rise = port.values.get(counter, 0) - old.values.get(counter, port.values.get(counter, 0))
         if rise >= max(limit.at_least, 1) and waited_s > 0 and per_hour(rise, waited_s) >= limit.per_h:
-            evidence[counter] = rise
-            over.append(limit.severity)
-    if over:
-        yield Finding(port.name, "ib_errors", max(over), evidence)
+            fault = "ib_transport_errors" if counter in TRANSPORT else "ib_errors"
+            over.setdefault(fault, []).append((counter, rise, limit.severity))
+    for fault, counters in over.items():
+        evidence: dict[str, Scalar] = {"pci": port.pci, "over_s": round(waited_s), **{c: r for c, r, _ in counters}}
+        yield Finding(port.name, fault, max(severity for _, _, severity in counters), evidence)
 
 
 CHECK = Check(
@@ -95,7 +106,7 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("ib_errors", "ib_counter_saturated", "ib_port_unreadable"),
+    faults=("ib_errors", "ib_transport_errors", "ib_counter_saturated", "ib_port_unreadable"),
     worker="fabric",
     every_s=300,
     next_state=next_state,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.ib_port import SATURATED, Port, read_ports
-from nodetriage.checks.rules.port_history import flaps_of, next_state
-from nodetriage.checks.rules.port_roles import Role, assign, missing
+from nodetriage.checks.rules.ports.history import flaps_of, next_state
+from nodetriage.checks.rules.ports.roles import Role, assign, missing
 
 _OTHERS = Role(must_be_up=False)
 _ETHERNET = Role(must_be_up=False, down=Severity.MAJOR)

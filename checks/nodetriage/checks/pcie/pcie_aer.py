@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.aer_counters import Counts, read_counts
-from nodetriage.checks.readers.pci import FOLDER, hops, pci_parts
+from nodetriage.checks.readers.pci import FOLDER, behind, hops, pci_parts
 from nodetriage.checks.rules.counters import per_hour
-from nodetriage.checks.rules.pcie_path import behind
 
 _TOTAL = "TOTAL_"
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.pci import FOLDER, hops, pci_parts
+from nodetriage.checks.readers.pci import FOLDER, behind, hops, pci_parts
 from nodetriage.checks.readers.pcie_ends import Link, least, read_link
-from nodetriage.checks.rules.pcie_path import behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
-"""The disks and RAID sets of this node, with the health data of each disk.
+"""The disks of this node, with the health data of each.
 
-/sys/class/nvme/nvmeN/state (drivers/nvme/host/core.c), /sys/block/sd*, and /sys/block/mdN/md/degraded, the number of
-missing members (Documentation/admin-guide/md.rst). smart.py asks the disks.
+/sys/class/nvme/nvmeN/state and transport (drivers/nvme/host/sysfs.c), /sys/block/sd*. smart.py asks the disks.
 """
 
 from collections.abc import Iterator
@@ -10,14 +9,14 @@ from dataclasses import dataclass, replace
 from nodetriage.checks.model import Host, Unavailable
 from nodetriage.checks.readers.pci import address_of
 from nodetriage.checks.readers.smart import Smart, ask
-from nodetriage.checks.readers.sysfs import error_line, optional_count, optional_text
+from nodetriage.checks.readers.sysfs import error_line, optional_text
 
 _PATIENCE = 2  # disks that may time out before the others are no longer asked
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """One disk or RAID set. `component` is the PCI address of an NVMe disk, else the kernel's name.
+    """One disk. `component` is the PCI address of an NVMe disk, else the kernel's name.
 
     `error` is set where the disk was not asked or gave no health data; `missing` names a tool that is not installed.
     """
@@ -26,25 +25,46 @@ class Disk:
     device: str
     state: str = ""  # of an NVMe controller: live, resetting, dead, ...
     smart: Smart | None = None
-    missing_members: int = 0  # of a RAID set
     error: str = ""
     missing: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """One NVMe controller. `component` is its PCI address, else (over a network) its name."""
+
+    component: str
+    name: str
+    at_s: float  # CLOCK_BOOTTIME of the reading
+    state: str = ""  # new, live, resetting, connecting, deleting, dead
+    transport: str = ""  # pcie, tcp, rdma, fc, loop
+    passing_since_s: float | None = None  # kept from earlier runs: since when it resets or connects
+
+
+def read_controllers(host: Host) -> tuple[Controller, ...]:
+    at_s = host.boottime_s()
+    return tuple(
+        Controller(
+            address_of(host, path) or path.name,
+            path.name,
+            at_s,
+            optional_text(host, path / "state")[:20],
+            optional_text(host, path / "transport")[:20],
+        )
+        for path in host.glob("/sys/class/nvme/nvme*")
+    )
+
+
 def read_disks(host: Host) -> tuple[Disk, ...]:
-    """NVMe and SCSI disks with their health data, and RAID sets."""
+    """NVMe and SCSI disks with their health data."""
     disks = [*_nvme(host), *_others(host)]
-    arrays = [
-        Disk(p.name, f"/dev/{p.name}", missing_members=optional_count(host, p / "md/degraded") or 0)
-        for p in host.glob("/sys/block/md*")
-    ]
     asked, late = [], 0
     for disk in disks:
         asked.append(
             _asked(host, disk) if late < _PATIENCE else replace(disk, error="not asked: other disks did not answer")
         )
         late += asked[-1].error.endswith("did not answer in its time")
-    return (*asked, *arrays)
+    return tuple(asked)
 
 
 def _nvme(host: Host) -> Iterator[Disk]:
@@ -58,7 +78,7 @@ def _others(host: Host) -> Iterator[Disk]:
 
 
 def _asked(host: Host, disk: Disk) -> Disk:
-    if disk.state == "dead":
+    if disk.state not in ("", "live"):  # it does not answer now; disk_state reports it
         return disk
     try:
         return replace(disk, smart=ask(host, disk.device))

@@ -1,7 +1,9 @@
 """Error counters of InfiniBand and RoCE ports: numbers of errors since the counter was reset.
 
 /sys/class/infiniband/HCA/ports/PORT/counters (Documentation/ABI/stable/sysfs-class-infiniband); on Ethernet the
-netdev's statistics (Documentation/ABI/testing/sysfs-class-net-statistics).
+netdev's statistics (Documentation/ABI/testing/sysfs-class-net-statistics). The driver's own are in
+ports/PORT/hw_counters: drivers/infiniband/hw/mlx5/counters.c,
+drivers/infiniband/hw/bnxt_re/hw_counters.c.
 """
 
 from collections.abc import Mapping
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Host
 from nodetriage.checks.readers.ib_port import Place, places
+from nodetriage.checks.readers.netdev import is_representor
 from nodetriage.checks.readers.sysfs import error_line, optional_count_once
 
 # Their highest values: a counter stays there and does not wrap. ib_link reads link_downed.
@@ -21,6 +24,12 @@ FULL = {
     "excessive_buffer_overrun_errors": 15,
 }
 _ETHERNET = ("rx_crc_errors", "rx_length_errors")  # of the netdev; on Ethernet the counters above stay 0
+# Of transports that send again, of packets that were lost or damaged on the way, and of congestion.
+TRANSPORT = frozenset((
+    "local_ack_timeout_err", "out_of_sequence", "packet_seq_err", "rnr_nak_retry_err", "roce_adp_retrans",
+    "rx_icrc_encapsulated", "np_cnp_sent", "rp_cnp_handled",
+    "to_retransmits", "seq_err_naks_rcvd", "rnr_naks_rcvd", "oos_drop_count", "rx_roce_discards",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +57,11 @@ def _read_port(host: Host, place: Place, at_s: float) -> Counters:
     name, pci = place.name, place.pci
     try:
         if place.link_layer(host) == "Ethernet":
-            paths = {c: [str(p) for p in host.glob(f"{place.device}/net/*/statistics/{c}")] for c in _ETHERNET}
+            uplinks = [p for p in host.glob(f"{place.device}/net/*") if not is_representor(host, p)]
+            paths = {c: [f"{p}/statistics/{c}" for p in uplinks] for c in _ETHERNET}
         else:
             paths = {counter: [f"{place.folder}/counters/{counter}"] for counter in FULL}
+        paths |= {p.name: [str(p)] for p in host.glob(f"{place.folder}/hw_counters/*") if p.name in TRANSPORT}
         values = {c: v for c, files in paths.items() if (v := _sum(host, files)) is not None}
     except (OSError, ValueError) as error:
         return Counters(name, at_s, pci, {}, error_line(error, place.folder))

@@ -9,13 +9,14 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from nodetriage.checks.model import NVIDIA, Host, PciDevice
+from nodetriage.checks.model import NVIDIA, Host, PciDevice, Scalar
 
 FOLDER = "/sys/bus/pci/devices"
 # By base class and subclass.
 _KINDS = {0x0108: "nvme", 0x0200: "nic", 0x0207: "nic", 0x0300: "gpu", 0x0302: "gpu", 0x0680: "nvswitch"}
 _OF_NVIDIA = ("gpu", "nvswitch")  # from other makers these are the BMC's display, and bridges
 _SWITCHED_GPUS = (0x2901, 0x3182)  # B200 and B300 on HGX boards
+_NAMED = 32  # devices behind one link; a node has fewer
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -77,6 +78,11 @@ def hops(parts: tuple[PciPart, ...]) -> tuple[Hop, ...]:
             functions = (*known.functions, below) if below not in known.functions else known.functions
             found[key] = replace(known, functions=functions, behind=(*known.behind, part.address))
     return tuple(sorted(found.values(), key=lambda hop: hop.address))
+
+
+def behind(hop: str, devices: tuple[str, ...]) -> dict[str, Scalar]:
+    """The devices behind the link whose lower end is `hop`, as evidence; empty where that is the only one."""
+    return {} if devices in ((), (hop,)) else {"behind": " ".join(devices[:_NAMED])}
 
 
 def _hop(below: str, above: str, kind: str) -> Hop:

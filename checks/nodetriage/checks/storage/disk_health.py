@@ -1,8 +1,7 @@
-"""Disks that report that they are failing, NVMe controllers that are dead, RAID sets that lack a member.
+"""Disks that report that they are failing, worn or hot, or that lost data.
 
-Asks `smartctl` or `nvme` (NVM Express base specification, SMART / health information), and reads the state of each
-controller under /sys/class/nvme and /sys/block/md*/md/degraded (Documentation/admin-guide/md.rst). Only
-errors since the last run count.
+Asks `smartctl` or `nvme`: NVM Express base specification, SMART / health information (log page 02h), whose critical
+warning has one bit for each trouble. Only errors since the last run count.
 """
 
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unav
 from nodetriage.checks.readers.disks import Disk, read_disks
 from nodetriage.checks.readers.smart import Smart
 
-_SPARE, _TEMPERATURE, _GRAVE = 1 << 0, 1 << 1, 1 << 2 | 1 << 3 | 1 << 4
+_SPARE, _TEMPERATURE, _UNRELIABLE, _READ_ONLY, _NO_BACKUP, _NO_MEMORY = (1 << bit for bit in range(6))
+_WORN_PCT = 100  # of the rated life
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Policy:
 
     expected_nvme: int = 0  # NVMe controllers; 0: any number is right
     failing: Severity = Severity.CRITICAL  # of a disk that reports that it is failing
+    no_backup: Severity = Severity.MAJOR  # of a disk that would lose data with its power
     spare_low: Severity = Severity.MAJOR  # of a disk with fewer spare blocks than its maker's threshold
     media_errors: Severity = Severity.MAJOR  # of new media errors
     worn_pct: int = 100  # of its rated life, from which a disk counts as worn; 0: never
@@ -34,7 +35,7 @@ def read(host: Host) -> tuple[Disk, ...]:
 def judge(now: tuple[Disk, ...], before: tuple[Disk, ...] | None, policy: Policy) -> Iterator[Finding]:
     """Raises Unavailable where there is no disk and none is expected, or no tool to ask and no other finding."""
     if not now and not policy.expected_nvme:
-        raise Unavailable("no NVMe or SCSI disk and no RAID set in /sys")
+        raise Unavailable("no NVMe or SCSI disk in /sys")
     old = {disk.component: disk for disk in before or ()}
     found = list(_missing(now, policy.expected_nvme))
     found += [f for disk in now for f in _judge_one(disk, old.get(disk.component), policy)]
@@ -51,25 +52,35 @@ def _missing(now: tuple[Disk, ...], expected: int) -> Iterator[Finding]:
 
 def _judge_one(disk: Disk, old: Disk | None, policy: Policy) -> Iterator[Finding]:
     facts: dict[str, Scalar] = {"device": disk.device}
-    if disk.state == "dead":
-        yield Finding(disk.component, "disk_dead", Severity.CRITICAL, {**facts, "state": disk.state})
-    if disk.missing_members:
-        yield Finding(
-            disk.component, "raid_degraded", Severity.MAJOR, {**facts, "missing_members": disk.missing_members}
-        )
     if disk.error:
         yield Finding(disk.component, "disk_unreadable", Severity.WARNING, {**facts, "error": disk.error})
     if (smart := disk.smart) is None:
         return
     bits, spare, least = smart.critical_warning or 0, smart.spare_pct, smart.spare_threshold_pct
-    if bits & _GRAVE or (smart.passed is False and smart.critical_warning is None):
-        yield Finding(disk.component, "disk_failing", policy.failing, {**facts, "critical_warning": bits})
+    yield from _failing(disk, smart, policy)
     if bits & _SPARE or (spare is not None and least is not None and spare < least):
         spares = {"spare_pct": -1 if spare is None else spare, "threshold_pct": -1 if least is None else least}
         yield Finding(disk.component, "disk_spare_low", policy.spare_low, {**facts, **spares})
     if bits & _TEMPERATURE:
         yield Finding(disk.component, "disk_hot", Severity.WARNING, {**facts, "critical_warning": bits})
     yield from _wear(disk, smart, old.smart if old else None, policy)
+
+
+def _failing(disk: Disk, smart: Smart, policy: Policy) -> Iterator[Finding]:
+    """A disk at the end of its rated life sets the bit for unreliability too: worn is not failing."""
+    bits = smart.critical_warning or 0
+    worn = (smart.used_pct or 0) >= _WORN_PCT and not bits & (_SPARE | _READ_ONLY)
+    reasons = {
+        "status_failed": policy.failing if smart.passed is False and smart.critical_warning is None else None,
+        "unreliable": policy.failing if bits & _UNRELIABLE and not worn else None,
+        "read_only": policy.failing if bits & _READ_ONLY else None,
+        "no_power_loss_protection": policy.no_backup if bits & _NO_BACKUP else None,
+        "persistent_memory": Severity.WARNING if bits & _NO_MEMORY else None,
+    }
+    if graves := [severity for severity in reasons.values() if severity is not None]:
+        reason = " ".join(name for name, severity in reasons.items() if severity is not None)
+        facts: dict[str, Scalar] = {"device": disk.device, "critical_warning": bits, "reason": reason}
+        yield Finding(disk.component, "disk_failing", max(graves), facts)
 
 
 def _wear(disk: Disk, smart: Smart, old: Smart | None, policy: Policy) -> Iterator[Finding]:
@@ -91,7 +102,7 @@ CHECK = Check(
     judge=judge,
     policy=Policy(),
     faults=(
-        "disk_missing", "disk_dead", "raid_degraded", "disk_unreadable", "disk_failing", "disk_spare_low", "disk_hot",
+        "disk_missing", "disk_unreadable", "disk_failing", "disk_spare_low", "disk_hot",
         "disk_media_errors", "disk_worn", "disk_pending_sectors",
     ),
     worker="storage",

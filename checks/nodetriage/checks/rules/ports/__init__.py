@@ -1,0 +1,1 @@
+"""The roles and the past of ports."""
