@@ -10,7 +10,7 @@ from nodetriage.agent.workers.run import run
 from nodetriage.checks.gpu import gpu_xid
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.pcie.pcie_aer import CHECK, Policy, judge, read
-from nodetriage.checks.readers.aer_counters import Counts
+from nodetriage.checks.readers.pcie.aer import Counts
 
 NIC, PORT = "0000:18:00.0", "0000:17:01.0"
 

@@ -8,7 +8,7 @@ import pytest
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.model import Finding, Severity, Unavailable
 from nodetriage.checks.pcie.pcie_link import CHECK, Expected, Policy, judge, next_state, read
-from nodetriage.checks.readers.pcie_ends import Link
+from nodetriage.checks.readers.pcie.ends import Link
 
 GPU = Link("0000:9d:00.0", "gpu", "0000:9c:01.0", 16, 2.5, 16, 32.0)
 NIC = Link("0000:18:00.0", "nic", "0000:17:01.0", 16, 32.0, 16, 32.0)

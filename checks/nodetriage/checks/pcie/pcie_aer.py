@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
-from nodetriage.checks.readers.aer_counters import Counts, read_counts
 from nodetriage.checks.readers.pci import FOLDER, behind, hops, pci_parts
+from nodetriage.checks.readers.pcie.aer import Counts, read_counts
 from nodetriage.checks.rules.counters import per_hour
 
 _TOTAL = "TOTAL_"

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.pci import FOLDER, behind, hops, pci_parts
-from nodetriage.checks.readers.pcie_ends import Link, least, read_link
+from nodetriage.checks.readers.pcie.ends import Link, least, read_link
 
 
 @dataclass(frozen=True, slots=True)
