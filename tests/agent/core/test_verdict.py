@@ -173,6 +173,21 @@ def test_a_clearing_event_ends_a_held_fault_but_not_one_found_in_the_same_run() 
     assert [k for k, _, _ in story.see(found(fault, cleared=(("GPU-1", REBOOT),)), 4)] == [Kind.CLEARED, Kind.RAISED]
 
 
+def test_a_check_that_sees_a_reset_ends_what_another_reported_of_that_component_and_of_no_other() -> None:
+    story = Story()
+    story.see(found(Finding("GPU-1", REBOOT, Severity.CRITICAL), Finding("GPU-2", REBOOT, Severity.CRITICAL)), 1)
+    sees_resets = dataclasses.replace(story.check, name="d")
+
+    story.verdict, changes = advance(
+        story.verdict, sees_resets, Result("d", Outcome.OK, cleared=(("GPU-1", REBOOT),)), 2
+    )
+
+    assert [(c.kind, c.check, c.component, c.evidence["cleared_by"]) for c in changes] == [
+        (Kind.CLEARED, "c", "GPU-1", "d")
+    ]
+    assert story.held == {("GPU-2", REBOOT)}
+
+
 def test_skipped_broken_and_hung_runs_clear_nothing() -> None:
     story = Story()
     story.see(found(down()), 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.machine.host import Host
-from nodetriage.checks.gpu.gpu_recovery import CHECK, Action, Policy, judge, read
+from nodetriage.checks.gpu.gpu_recovery import CHECK, Action, Policy, clears, judge, next_state, read
 from nodetriage.checks.model import Severity, Unavailable
 from nodetriage.checks.model.kernel_line import kernel_pattern
 from nodetriage.checks.readers.nvidia_log import parse
@@ -59,3 +59,35 @@ def test_the_state_is_looked_at_when_the_driver_logs_that_it_changed() -> None:
     assert CHECK.kernel_wakes
     assert kernel_pattern(CHECK.kernel_wakes).match(line)
     assert not kernel_pattern(CHECK.kernel_wakes).match(line.replace("154,", "1540,"))
+
+
+def lives(**fields: object) -> Action:
+    whole = {"action": 0, "energy_mj": 9_000, "persistent": True, **fields}
+    return Action("0000:1b:00.0", "GPU-1", **whole)  # type: ignore[arg-type]
+
+
+def ended(old: Action, now: Action) -> set[str]:
+    return {fault for _, fault in clears((now,), (old,))}
+
+
+def test_a_gpu_that_needed_a_reset_and_needs_nothing_more_was_reset() -> None:
+    assert {"gpu_off_bus", "gpu_ecc_uncontained", "gpu_gsp_timeout"} <= ended(lives(action=1), lives())
+    assert ended(lives(action=5), lives()) == set()  # the IMEX domain recovered; no GPU was reset
+    assert ended(lives(action=1), lives(action=2)) == ended(lives(), lives()) == set()
+
+
+def test_a_gpu_whose_energy_starts_anew_was_reset_also_with_a_driver_that_reports_no_action() -> None:
+    assert "gpu_xid_fatal" in ended(lives(action=None), lives(action=None, energy_mj=12))
+    assert ended(lives(), lives(energy_mj=9_001)) == set()
+    assert ended(lives(), lives(energy_mj=12, action=1)) == set()
+    assert ended(lives(), lives(energy_mj=None)) == set()
+
+
+def test_without_persistence_mode_the_driver_starts_a_gpu_anew_for_each_job_which_cures_nothing() -> None:
+    assert ended(lives(persistent=False), lives(persistent=False, energy_mj=12)) == set()
+
+
+def test_a_gpu_that_is_silent_while_it_is_reset_keeps_what_it_said_before() -> None:
+    memory = next_state((lives(action=1),), ())
+
+    assert ended(memory[0], lives())

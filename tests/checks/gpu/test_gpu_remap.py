@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.machine.host import Host
-from nodetriage.checks.gpu.gpu_remap import CHECK, Policy, Rows, judge, read
+from nodetriage.checks.gpu.gpu_remap import CHECK, Policy, Rows, clears, judge, next_state, read
 from nodetriage.checks.model import RowRemap, Severity, Unavailable
 from nodetriage.checks.model.kernel_line import kernel_pattern
 
@@ -75,3 +75,11 @@ def test_where_no_gpu_can_remap_the_check_is_skipped(tmp_path: Path) -> None:
 
     with pytest.raises(Unavailable, match="remap memory rows"):
         read(Host(tmp_path))
+
+
+def test_a_row_that_no_longer_waits_was_remapped_by_a_reset_even_where_the_gpu_was_silent_meanwhile() -> None:
+    waits, well = (Rows(PCI, "GPU-1", replace(WELL, pending=pending)) for pending in (True, False))
+    memory = next_state((waits,), ())
+
+    assert list(clears((well,), memory)) == [(PCI, "gpu_row_remap_pending")]
+    assert list(clears((waits,), memory)) == list(clears((well,), (well,))) == list(clears((well,), None)) == []

@@ -1,13 +1,12 @@
 """The node's open findings, and how one run of a check changes them. Pure.
 
-A finding stays open until its fault's `latching` (faults.toml) ends it. Only a run that looked (ok, findings) can clear
-a finding. Skipped, broken and hung runs leave the open findings as they are, and so does every run for the components
-that it excluded.
+A finding stays open until its fault's `latching` (faults.toml) ends it. Only a run that looked (ok, findings) clears one.
+Skipped, broken and hung runs leave open findings as they are, and so does every run for the components that it excluded.
 """
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,18 +120,25 @@ def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float)
     now = CheckVerdict(
         result.outcome, result.why, now_s, result.took_ms, tuple(step.open.values()), tuple(step.rising.values())
     )
-    return Verdict(last.boot_id, {**last.checks, check.name: now}), tuple(step.changes)
+    # One check sees the reset of a GPU, another saw its error in the kernel log.
+    rest, ended = _ended(last, last.checks.keys() - {check.name}, result.cleared, check.name)
+    return Verdict(last.boot_id, {**rest.checks, check.name: now}), (*step.changes, *ended)
 
 
 def clear(last: Verdict, check: str, component: str, fault: str, actor: str) -> tuple[Verdict, tuple[Change, ...]]:
     """Clears a finding because an operator says that the fault is repaired. No change if it is not open."""
-    known = last.checks.get(check)
-    gone = [f for f in known.open if f.key == (component, fault)] if known else []
-    if known is None or not gone:
-        return last, ()
-    now = dataclasses.replace(known, open=tuple(f for f in known.open if f not in gone))
-    changes = tuple(_change(Kind.CLEARED, check, known.outcome, f, {"cleared_by": actor}) for f in gone)
-    return Verdict(last.boot_id, {**last.checks, check: now}), changes
+    return _ended(last, (check,), ((component, fault),), actor)
+
+
+def _ended(last: Verdict, names: Iterable[str], keys: Collection[Key], by: str) -> tuple[Verdict, tuple[Change, ...]]:
+    checks, changes = dict(last.checks), list[Change]()
+    for name in names if keys else ():
+        known = last.checks.get(name)
+        gone = [f for f in known.open if f.key in keys] if known else []
+        if known and gone:
+            checks[name] = dataclasses.replace(known, open=tuple(f for f in known.open if f.key not in keys))
+            changes += (_change(Kind.CLEARED, name, known.outcome, f, {"cleared_by": by}) for f in gone)
+    return Verdict(last.boot_id, checks), tuple(changes)
 
 
 def without(last: Verdict, names: Iterable[str]) -> tuple[Verdict, tuple[Change, ...]]:

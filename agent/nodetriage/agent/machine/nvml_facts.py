@@ -24,6 +24,7 @@ class Question:
     fact: str
     call: str
     arguments: tuple[int, ...] = ()
+    quick: bool = False  # asked also in inventories without `whole`
     pick: Callable[[Any], Scalar] = int
     # pynvml's names of the structures that the call fills, the newest version first; `pick` then gets one of them.
     fills: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ def _summary(fabric: Any) -> int:
     return int(getattr(fabric, "healthSummary", 0))
 
 
-# Only for inventories with `whole`: the frequent ones ask only about what ends jobs.
+# Most are only for inventories with `whole`: the frequent ones ask only about what ends jobs.
 QUESTIONS = (
     Question("ecc_uncorrected_volatile", "nvmlDeviceGetTotalEccErrors", (_UNCORRECTED, _VOLATILE)),
     Question("temperature_c", "nvmlDeviceGetTemperature", (0,)),
@@ -61,7 +62,7 @@ QUESTIONS = (
     Question("temperature_memory_max_c", "nvmlDeviceGetTemperatureThreshold", (_MEMORY_MAX,)),
     Question("clocks_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons"),
     Question("vbios", "nvmlDeviceGetVbiosVersion", pick=str),
-    Question("persistence_mode", "nvmlDeviceGetPersistenceMode"),
+    Question("persistence_mode", "nvmlDeviceGetPersistenceMode", quick=True),
     Question("mig_enabled", "nvmlDeviceGetMigMode", pick=_first),
     Question("ecc_enabled", "nvmlDeviceGetEccMode", pick=_first),
     Question("ecc_corrected_volatile", "nvmlDeviceGetTotalEccErrors", (_CORRECTED, _VOLATILE)),
@@ -89,8 +90,14 @@ QUESTIONS = (
     Question("fabric_cluster", _FABRIC[0], pick=_cluster, fills=_FABRIC[1]),
 )
 
+QUICK_QUESTIONS = tuple(question for question in QUESTIONS if question.quick)
+
 # Facts that NVML gives as fields (nvmlDeviceGetFieldValues), with the numbers from nvml.h: all in one call.
-FIELDS = (("recovery_action", 230), ("memory_temperature_c", 82))
+FIELDS = (
+    ("recovery_action", 230),
+    ("memory_temperature_c", 82),
+    ("energy_mj", 83),  # since the driver was loaded or the GPU was reset
+)
 WHOLE_FIELDS = (
     *FIELDS,
     ("retired_pages_single_bit", 29),
@@ -101,6 +108,11 @@ WHOLE_FIELDS = (
     ("nvlink_crc_data", 45),
     ("nvlink_replays", 52),
     ("nvlink_recoveries", 59),
+    ("slowed_thermal_ns", 75),
+    ("slowed_board_limit_ns", 77),
+    ("slowed_sw_thermal_slowdown_ns", 269),
+    ("slowed_hw_thermal_slowdown_ns", 270),
+    ("slowed_hw_power_brake_ns", 271),
 )
 
 LINK_STATE = 165  # of one link

@@ -17,6 +17,7 @@ from nodetriage.agent.machine.nvml_facts import (
     LINK_COUNTERS,
     LINK_STATE,
     QUESTIONS,
+    QUICK_QUESTIONS,
     UP_STATES,
     WHOLE_FIELDS,
     Question,
@@ -43,7 +44,7 @@ class GpuReader:
             call = "nvmlDeviceGetRemappedRows"
             gpu = dataclasses.replace(gpu, row_remap=self._row_remap(gpu, handle))
             answers: dict[tuple[Any, ...], Any] = {}
-            for question in QUESTIONS if whole else ():
+            for question in QUESTIONS if whole else QUICK_QUESTIONS:
                 call = question.call
                 key = (call, question.arguments)
                 if key not in answers:

@@ -3,12 +3,13 @@
 Source: nvmlDeviceGetRemappedRows and nvmlDeviceGetRowRemapperHistogram (Ampere and later).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, RowRemap, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering
 from nodetriage.checks.readers.nvidia_log import xids
+from nodetriage.checks.rules.counters import keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,16 @@ def judge(now: tuple[Rows, ...], before: tuple[Rows, ...] | None, policy: Policy
             yield Finding(gpu.pci, "gpu_remap_spares_low", Severity.WARNING, {**evidence, **banks})
 
 
+def next_state(before: tuple[Rows, ...] | None, now: tuple[Rows, ...]) -> tuple[Rows, ...]:
+    return keep(before, now)
+
+
+def clears(now: tuple[Rows, ...], before: tuple[Rows, ...] | None) -> Iterable[tuple[str, str]]:
+    """A row that waited and no longer waits was remapped by a reset: that ends what gpu_xid reported of it."""
+    waited = {gpu.uuid for gpu in before or () if gpu.remap.pending}
+    return ((gpu.pci, "gpu_row_remap_pending") for gpu in now if gpu.uuid in waited and not gpu.remap.pending)
+
+
 CHECK = Check(
     name="gpu_remap",
     read=read,
@@ -64,4 +75,6 @@ CHECK = Check(
     timeout_s=10,
     kernel_wakes=xids(63, 64),  # the driver says that it marked a row, or could not
     in_prolog=True,
+    next_state=next_state,
+    clears=clears,
 )

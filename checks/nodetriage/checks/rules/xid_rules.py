@@ -49,8 +49,6 @@ _ENDS: dict[Sign, frozenset[str]] = {
     "driver_loaded": CURED_BY_RESET - {"gpu_off_bus"},
     "found_again": CURED_BY_RESET,
 }
-# Where one of these actions becomes none, the GPU was reset; the others only let peers or IMEX settle.
-_RESETS = frozenset((1, 2, 4, 6, 7))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ def _recovery_action(line: XidLine, worth: Assessment) -> Assessment:
     action = int(found[2], 16)
     evidence: dict[str, Scalar] = {"recovery_action": action, "recovery_action_before": int(found[1], 16)}
     if action == recovery_action.NONE:
-        ends = CURED_BY_RESET if int(found[1], 16) in _RESETS else frozenset((worth.fault,))
+        ends = CURED_BY_RESET if int(found[1], 16) in recovery_action.RESETS else frozenset((worth.fault,))
         return Assessment(worth.fault, Severity.INFO, "Nothing: the driver needs no action any more.", evidence, ends)
     name, severity = recovery_action.worth(action)
     return Assessment(worth.fault, severity, worth.advice, {"action": name, **evidence})

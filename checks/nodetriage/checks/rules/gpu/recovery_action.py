@@ -7,6 +7,7 @@ branches, the numbers did not.
 from nodetriage.checks.model import Severity
 
 NONE = 0
+RESETS = frozenset((1, 2, 4, 6, 7))  # one that becomes NONE was done: the others only let peers or IMEX settle
 
 # A job that still runs may finish under all but one: the driver asks for that one where work must leave first.
 _ACTIONS: dict[int, tuple[str, Severity]] = {
