@@ -60,9 +60,11 @@ def test_each_check_has_a_test_that_imports_it(check: Check) -> None:
 @pytest.mark.parametrize("check", ALL, ids=lambda c: c.name)
 def test_only_a_check_that_can_take_a_held_fault_back_reports_faults_once(check: Check) -> None:
     """Faults that are held after one report need no `clears`, but `clears` without such faults is a mistake."""
-    held = [f for f in check.faults if faults()[f].latching != "no"]
+    held = [f for f in (*check.faults, *check.ends) if faults()[f].latching != "no"]
 
     assert not check.clears or held
+    assert {*check.ends} <= {*held}
+    assert not {*check.ends} & {*check.faults}
 
 
 def test_importing_the_checks_reads_no_table_and_no_heavy_module() -> None:

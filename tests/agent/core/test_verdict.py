@@ -176,11 +176,12 @@ def test_a_clearing_event_ends_a_held_fault_but_not_one_found_in_the_same_run() 
 def test_a_check_that_sees_a_reset_ends_what_another_reported_of_that_component_and_of_no_other() -> None:
     story = Story()
     story.see(found(Finding("GPU-1", REBOOT, Severity.CRITICAL), Finding("GPU-2", REBOOT, Severity.CRITICAL)), 1)
-    sees_resets = dataclasses.replace(story.check, name="d")
+    stranger = dataclasses.replace(story.check, name="d")
+    sees_resets = dataclasses.replace(stranger, ends=(REBOOT,))
+    reset = Result("d", Outcome.OK, cleared=(("GPU-1", REBOOT),))
+    assert advance(story.verdict, stranger, reset, 2)[1] == ()
 
-    story.verdict, changes = advance(
-        story.verdict, sees_resets, Result("d", Outcome.OK, cleared=(("GPU-1", REBOOT),)), 2
-    )
+    story.verdict, changes = advance(story.verdict, sees_resets, reset, 2)
 
     assert [(c.kind, c.check, c.component, c.evidence["cleared_by"]) for c in changes] == [
         (Kind.CLEARED, "c", "GPU-1", "d")

@@ -1,7 +1,8 @@
 """The node's open findings, and how one run of a check changes them. Pure.
 
-A finding stays open until its fault's `latching` (faults.toml) ends it. Only a run that looked (ok, findings) clears one.
-Skipped, broken and hung runs leave open findings as they are, and so does every run for the components that it excluded.
+A finding stays open until its fault's `latching` (faults.toml) ends it. Only a run that looked (ok, findings) can clear
+a finding. Skipped, broken and hung runs leave the open findings as they are, and so does every run for the components
+that it excluded.
 """
 
 import dataclasses
@@ -120,8 +121,8 @@ def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float)
     now = CheckVerdict(
         result.outcome, result.why, now_s, result.took_ms, tuple(step.open.values()), tuple(step.rising.values())
     )
-    # One check sees the reset of a GPU, another saw its error in the kernel log.
-    rest, ended = _ended(last, last.checks.keys() - {check.name}, result.cleared, check.name)
+    ends = [key for key in result.cleared if key[1] in check.ends]
+    rest, ended = _ended(last, last.checks.keys() - {check.name}, ends, check.name)
     return Verdict(last.boot_id, {**rest.checks, check.name: now}), (*step.changes, *ended)
 
 

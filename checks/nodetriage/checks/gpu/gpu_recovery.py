@@ -86,4 +86,5 @@ CHECK = Check(
     in_prolog=True,
     next_state=next_state,
     clears=clears,
+    ends=tuple(sorted(CURED_BY_RESET)),
 )

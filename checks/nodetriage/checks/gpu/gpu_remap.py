@@ -77,4 +77,5 @@ CHECK = Check(
     in_prolog=True,
     next_state=next_state,
     clears=clears,
+    ends=("gpu_row_remap_pending",),
 )

@@ -47,6 +47,7 @@ class Check(Generic[R, P]):
     timeout_s: float = 5.0
     next_state: Callable[[R | None, R], R] = latest
     clears: Callable[[R, R | None], Iterable[tuple[str, str]]] | None = None
+    ends: tuple[str, ...] = ()  # faults that other checks report and that `clears` may end too
     # Rules, or a regex from the record's start: what matches is this check's to judge, and wakes it.
     kernel_pattern: str | KernelRules | None = None
     kernel_wakes: str | None = None  # regex from the record's start; what matches only wakes it
