@@ -1,8 +1,7 @@
 """The node's open findings, and how one run of a check changes them. Pure.
 
 A finding stays open until its fault's `latching` (faults.toml) ends it. Only a run that looked (ok, findings) can clear
-a finding. Skipped, broken and hung runs leave the open findings as they are, and so does every run for the components
-that it excluded.
+a finding. Skipped, broken and hung runs leave open findings as they are, and so does every run for what it excluded.
 """
 
 import dataclasses
@@ -121,8 +120,8 @@ def advance(last: Verdict, check: Check[Any, Any], result: Result, now_s: float)
     now = CheckVerdict(
         result.outcome, result.why, now_s, result.took_ms, tuple(step.open.values()), tuple(step.rising.values())
     )
-    ends = [key for key in result.cleared if key[1] in check.ends]
-    rest, ended = _ended(last, last.checks.keys() - {check.name}, ends, check.name)
+    elsewhere = [key for key in result.cleared if key[1] in check.ends]
+    rest, ended = _ended(last, last.checks.keys() - {check.name}, elsewhere, check.name)
     return Verdict(last.boot_id, {**rest.checks, check.name: now}), (*step.changes, *ended)
 
 
