@@ -127,6 +127,7 @@ class Daemon:
         self._reconciler.on_state = self._server.hooks.update
         self._resync = Resync(self._reconciler, self._server.ask_open_set, lambda: self._store.newest_id)
         self._server.messages.on_heartbeat = self._resync.hear
+        self._server.on_hello = self._resync.greet
         self._lemons = LemonStudy(settings.lemons, settings.database_url, self._reconciler.post)
         orders = OperatorService(self._reconciler, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)

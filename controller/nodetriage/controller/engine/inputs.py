@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from nodetriage.controller.engine.node_events import node_event
-from nodetriage.controller.policy.fleet_state import ChecksReported, LemonsFound
+from nodetriage.controller.policy.fleet_state import AgentAhead, ChecksReported, LemonsFound
 from nodetriage.controller.policy.state import (
     ActionDone,
     ContactChanged,
@@ -92,6 +92,7 @@ TYPES: Mapping[str, Any] = {
     "failed": SchedulerFailed,
     "checks": ChecksReported,
     "lemons": LemonsFound,
+    "ahead": AgentAhead,
 }
 _NAMES = {kind: name for name, kind in TYPES.items()}
 

@@ -23,6 +23,7 @@ log = structlog.get_logger("reconciler")
 Places = Mapping[str, tuple[str, ...]]
 MOST_WAITING = 500  # nodes whose jobs are to be read; a storm of events must not become one of squeue calls
 OUTAGE_SCAN_S = 5.0  # between readings while the scheduler does not answer
+FIRST_LOOK_S = 5.0  # at the start: no event waits longer for the first reading of all nodes
 TOPOLOGY_EVERY = 60  # readings of all nodes
 _SEVERITY = {liveness.NODE_LOST: health_pb2.SEVERITY_CRITICAL, liveness.AGENT_SILENT: health_pb2.SEVERITY_WARNING}
 
@@ -53,7 +54,14 @@ class Poller:
         self._done_reading = asyncio.Event()
         self._nodes: dict[str, int] = {}  # whose jobs are to be read, each with the event that asked for it
         self._asked = asyncio.Event()
+        self._began_s: float | None = None
         self.first_look = asyncio.Event()  # all nodes were read at least once, and the reconciler has them
+
+    def has_looked(self) -> bool:
+        """Whether events may be taken: after Slurm has shown our drains, or is late with that."""
+        now_s = asyncio.get_running_loop().time()
+        self._began_s = now_s if self._began_s is None else self._began_s
+        return not self._scheduler.acts or self.first_look.is_set() or now_s - self._began_s >= FIRST_LOOK_S
 
     def wake(self) -> None:
         self._wanted.set()

@@ -181,7 +181,7 @@ class Reconciler:
             self._wake.clear()
             try:
                 await self._keep_policy()
-                while self._inbox or await self._take_events():
+                while self._inbox or (self._poller.has_looked() and await self._take_events()):
                     await self._take_inbox()
                 if asyncio.get_running_loop().time() >= next_tick:
                     thorough, self._weigh_all = self._weigh_all or self._clock_stepped(), False

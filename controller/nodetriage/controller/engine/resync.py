@@ -7,20 +7,24 @@ not stated its set, it is asked to; what then differs is stored as events, and t
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
+from sqlalchemy import Connection
 
 from nodetriage.controller.engine.node_events import confidence_of, severity_of
 from nodetriage.controller.policy.agents import resync
 from nodetriage.controller.policy.agents.resync import Correction, StatedFinding, StatedSet
+from nodetriage.controller.policy.fleet_state import AgentAhead
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
-from nodetriage.controller.policy.state import EventKind, FindingFact, FleetState
+from nodetriage.controller.policy.state import Event, EventKind, FindingFact, FleetState, Step
+from nodetriage.controller.store import history
 from nodetriage.controller.store.mappers import stored_text
 from nodetriage.controller.store.state_store import to_us
 from nodetriage.service import open_set
 from nodetriage.v1 import health_pb2
 
+T = TypeVar("T")
 log = structlog.get_logger("resync")
 
 AGAIN_S = 10.0  # between two corrections, or two questions, of one node
@@ -46,6 +50,10 @@ class Reconciling(Protocol):
 
     async def record(self, node: str, events: list[health_pb2.Event]) -> None: ...
 
+    async def read(self, work: Callable[[Connection], T]) -> T: ...
+
+    async def post(self, event: Event) -> Step: ...
+
 
 @dataclass(slots=True)
 class _Node:
@@ -68,6 +76,7 @@ class Resync:
         self._nodes: dict[str, _Node] = {}
         self._unseen: dict[str, None] = {}  # nodes with a heartbeat that was not compared yet
         self._known: dict[str, tuple[tuple[FindingFact, ...], bytes]] = {}
+        self._is_older = False  # the database, than what an agent has acks for
         self.corrected = 0  # events since the start
 
     def hear(self, node: str, beat: health_pb2.Heartbeat) -> None:
@@ -84,6 +93,15 @@ class Resync:
         if beat.open.stated:
             known.stated = beat.open if beat.open.findings else health_pb2.OpenSet(digest=beat.open.digest)
         self._unseen[node] = None
+
+    async def greet(self, hello: health_pb2.Hello) -> None:
+        """Tells the policy, once, that an agent has acks for more of its boot than is stored."""
+        if self._is_older or not hello.acked_seq:
+            return
+        stored = await self._reconciler.read(lambda c: history.newest_seq(c, hello.node, hello.boot_id))
+        if hello.acked_seq > stored and not self._is_older:
+            self._is_older = True
+            await self._reconciler.post(AgentAhead(hello.node, hello.boot_id, hello.acked_seq, stored))
 
     async def settle(self, now_s: float) -> None:
         """Compares the heartbeats since the last call. Call it every second or so. Raises StoreError."""

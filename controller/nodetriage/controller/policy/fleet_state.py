@@ -153,3 +153,24 @@ class ChecksReported:
     boot_id: str
     at: datetime  # when the heartbeat arrived
     checks: tuple[CheckFact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAhead:
+    """A controller acknowledged events of this node up to `acked_seq`; the newest in the database is `stored_seq`."""
+
+    node: str
+    boot_id: str
+    acked_seq: int
+    stored_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What we did to a job: (its restart count then, when), and when a held one may go on."""
+
+    job: str
+    requeued: tuple[tuple[int, datetime], ...] = ()
+    release_at: datetime | None = None
+    node: str = ""
+    incident: str = ""

@@ -23,6 +23,7 @@ class NoticeKind(enum.StrEnum):
     LEMON_LIMIT = "lemon_limit"
     HOOKS_HELD = "hooks_held"  # a node takes jobs in spite of a critical fault
     JOB_REFUSED_BY_HOOK = "job_refused_by_hook"  # where the policy does not enforce
+    DATABASE_OLDER = "database_older"  # than what Slurm or an agent shows: it was restored
     JOB_LEFT = "job_left"  # it cannot be requeued
     JOB_HELD = "job_held"
     JOB_REFUSED = "job_refused"  # the scheduler refuses to requeue or to cancel it

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from nodetriage.checks.model import Confidence, Severity
+from nodetriage.controller.policy.agents.epoch import Epoch
 from nodetriage.controller.policy.fleet_state import (
     AdmittedDrain,
+    AgentAhead,
     BreakerFacts,
     ChecksReported,
     FleetIncident,
@@ -19,6 +21,7 @@ from nodetriage.controller.policy.fleet_state import (
     ReservationFact,
     Upkeep,
 )
+from nodetriage.controller.policy.fleet_state import JobFacts as JobFacts
 from nodetriage.controller.policy.notices import Notice, Reply
 from nodetriage.controller.policy.orders.command import OperatorCommand as OperatorCommand
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
@@ -159,19 +162,8 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFacts:
-    """What we did to a job: (its restart count then, when), and when a held one may go on."""
-
-    job: str
-    requeued: tuple[tuple[int, datetime], ...] = ()
-    release_at: datetime | None = None
-    node: str = ""
-    incident: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class FleetState:
-    """All of the policy's state. The state store holds the same, so that a restart goes on where this one ended."""
+    """All of the policy's state, as the state store holds it: a restart goes on where this one ended."""
 
     cursor: int = 0  # of the last event that was weighed
     incidents: int = 0  # how many were ever opened
@@ -186,8 +178,8 @@ class FleetState:
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)  # of agents, each when it was first met
     hooks: Mapping[str, HookFacts] = field(default_factory=dict)  # by node: what its Slurm hooks may refuse jobs for
-    # Fault -> node -> when it was last raised: nothing but a view of `nodes`, kept at hand.
-    showing: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
+    showing: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)  # fault -> node -> when last raised
+    epoch: Epoch = field(default_factory=Epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +278,8 @@ class SchedulerFailed:
     text: str
 
 
-_Seen = NodeEvent | SchedulerSeen | ActionDone | ContactChanged | SchedulerFailed | ChecksReported | LemonsFound
-Event = _Seen | OperatorCommand | Tick
+_Seen = NodeEvent | SchedulerSeen | ContactChanged | SchedulerFailed | ChecksReported | LemonsFound | AgentAhead
+Event = _Seen | ActionDone | OperatorCommand | Tick
 
 
 class Step(NamedTuple):

@@ -23,8 +23,9 @@ from nodetriage.controller.policy import (
     recovery,
     requeues,
 )
+from nodetriage.controller.policy.agents import restored
 from nodetriage.controller.policy.drains import held, repair, return_gate
-from nodetriage.controller.policy.fleet_state import ChecksReported, LemonsFound
+from nodetriage.controller.policy.fleet_state import AgentAhead, ChecksReported, LemonsFound
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.orders import fleet as fleet_orders
 from nodetriage.controller.policy.orders import take as orders
@@ -75,6 +76,7 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
             return (name, *common_mode.told(work, name, event.fault, policy)) if name else ()
         case SchedulerSeen():
             breaker.answered(work)
+            restored.compare(work, event)
             repair.compare(work, event)
             return recovery.compare(work, event, policy)
         case ActionDone():
@@ -85,6 +87,8 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
             liveness.changed(work, event, policy.breaker)
         case ChecksReported():
             return return_gate.reported(work, event)
+        case AgentAhead():
+            restored.agent_ahead(work, event)
         case SchedulerFailed():
             breaker.count_failure(work, policy.breaker)
         case LemonsFound():

@@ -136,10 +136,10 @@ class UnitOfWork:
         return f"{self.now:%y%m%d%H%M%S%f}"
 
     def new_incident(self) -> str:
-        """Its date and its number. A number in use, given before the database was lost, is skipped."""
+        """An id that no other incident has; a number in use, given before the database was lost, is skipped."""
         used = {n.drain.incident for n in self.nodes() if n.drain} | {i.id for i in self._state.fleet_incidents}
         number = self._state.incidents + 1
-        while (name := f"{self.now:%y%m%d}-{number}") in used:
+        while (name := self._state.epoch.name(self.now, number)) in used:
             number += 1
         self._state = replace(self._state, incidents=number)
         return name

@@ -6,7 +6,7 @@ This module turns a call into a session and passes the session's messages on; in
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,7 @@ class NodeHealthServer:
         self._proof = authenticator or ThisMachine()
         self.gate = Gate(self._proof, settings.admission, deny)
         self.operators: Any = None  # an Operator servicer; it is served where peers prove who they are
+        self.on_hello: Callable[[health_pb2.Hello], Awaitable[None]] | None = None  # before any event of the stream
         self.hooks = HookAuthorities(self._tell, self.connected)
         self._sessions: dict[str, Session] = {}
         self.messages = AgentMessages(store, last_seen, settings.admission, settings.names)
@@ -215,6 +216,8 @@ class NodeHealthServer:
         stored = await self._store.record_hello(
             Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us
         )
+        if self.on_hello is not None:
+            await self.on_hello(hello)
         session = Session(hello.node, hello.boot_id, context.peer())
         self._enter(session)
         ending = self.gate.guard(identity, session.end)

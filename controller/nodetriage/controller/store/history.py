@@ -81,6 +81,12 @@ def newest_events(connection: Connection, wanted: EventFilter, limit: int) -> li
     return [_stored(row) for row in reversed(connection.execute(query).all())]
 
 
+def newest_seq(connection: Connection, node: str, boot_id: str) -> int:
+    """The highest number of a stored event of the node's boot; 0 where there is none."""
+    e = events.c
+    return connection.execute(select(func.max(e.seq)).where(e.node == node, e.boot_id == boot_id)).scalar() or 0
+
+
 def stored_ranges(connection: Connection, node: str, boot_id: str, limit: int = 1000) -> list[SeqRange]:
     """The stored events of a node's boot: more than one range means that some between them are missing.
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nodetriage.controller.policy import unit_of_work
+from nodetriage.controller.policy.agents.epoch import Epoch
 from nodetriage.controller.policy.fleet_state import (
     AdmittedDrain,
     BreakerFacts,
@@ -52,6 +53,7 @@ class _Rest:
     incidents_ended: Mapping[str, datetime] = field(default_factory=dict)
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)
+    epoch: Epoch = field(default_factory=Epoch)
 
 
 def to_us(at: datetime) -> int:
@@ -85,6 +87,7 @@ def load(connection: Connection) -> FleetState:
         reservations=rest.reservations,
         versions=rest.versions,
         hooks=_hooks(connection),
+        epoch=rest.epoch,
         showing=unit_of_work.showing(nodes.values()),
     )
 
