@@ -80,7 +80,7 @@ class NodeHealthServer:
         self._proof = authenticator or ThisMachine()
         self.gate = Gate(self._proof, settings.admission, deny)
         self.operators: Any = None  # an Operator servicer; it is served where peers prove who they are
-        self.on_hello: Callable[[health_pb2.Hello], Awaitable[None]] | None = None  # before any event of the stream
+        self.on_hello: Callable[[health_pb2.Hello], Awaitable[None]] = _take_note  # before any event of the stream
         self.hooks = HookAuthorities(self._tell, self.connected)
         self._sessions: dict[str, Session] = {}
         self.messages = AgentMessages(store, last_seen, settings.admission, settings.names)
@@ -216,8 +216,7 @@ class NodeHealthServer:
         stored = await self._store.record_hello(
             Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us
         )
-        if self.on_hello is not None:
-            await self.on_hello(hello)
+        await self.on_hello(hello)
         session = Session(hello.node, hello.boot_id, context.peer())
         self._enter(session)
         ending = self.gate.guard(identity, session.end)
@@ -273,3 +272,7 @@ class NodeHealthServer:
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
             log.info("agent disconnected", node=session.node, peer=session.peer)
+
+
+async def _take_note(hello: health_pb2.Hello) -> None:
+    """What nobody waits for."""

@@ -1,7 +1,8 @@
 """The ids of incidents: none is given twice, also after the database is restored from a backup. Pure.
 
 An id is DATE-NUMBER, and DATE-eEPOCH-NUMBER after the first restore. The epoch grows where Slurm shows a drain of ours
-with an id that this database has not given yet, and where an agent has acks for events that are not in it.
+with an id that this database has not given yet, and where an agent has acks for events that are not in it. It begins
+with the second of the day: a database that was lost does not know which epochs it had on that date.
 """
 
 import re
@@ -23,9 +24,10 @@ class Epoch:
         own = f"e{self.number}-" if self.number else ""
         return f"{now:%y%m%d}-{own}{incident}"
 
-    def next(self, given: int, shown: int = 0) -> "Epoch":
+    def next(self, now: datetime, given: int, shown: int = 0) -> "Epoch":
         """After this one and `shown`; `given` is how many incidents there are."""
-        return Epoch(max(self.number, shown) + 1, given)
+        second = now.hour * 3600 + now.minute * 60 + now.second
+        return Epoch(max(self.number, shown, second) + 1, given)
 
 
 def is_ahead(incident: str, epoch: Epoch, given: int) -> int | None:

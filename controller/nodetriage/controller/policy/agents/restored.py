@@ -32,7 +32,7 @@ def agent_ahead(work: UnitOfWork, event: AgentAhead) -> None:
 
 
 def _begin(work: UnitOfWork, shown: int, why: str) -> None:
-    began = work.fleet.epoch.next(work.fleet.incidents, shown)
+    began = work.fleet.epoch.next(work.now, work.fleet.incidents, shown)
     work.set_fleet(epoch=began)
     text = f"the database is older than the fleet: {why}; ids of new incidents have e{began.number} in them"
     work.notify(NoticeKind.DATABASE_OLDER, f"e{began.number}", text)
