@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nodetriage.agent.cli import config, profile, running, slurm
+from nodetriage.agent.cli import config, nhc_import, profile, running, slurm
 from nodetriage.agent.cli.settings import DEFAULT_CONFIG, chosen, load
 from nodetriage.service.command_line import BAD_CONFIGURATION, UNKNOWN, Parser
 from nodetriage.service.version import VERSION
@@ -87,6 +87,9 @@ def _add_offline(verbs: Any) -> None:
 
     dmesg = _verb(verbs, _dmesg, "dmesg", "find the faults in a kernel log", "one JSON object a record")
     dmesg.add_argument("file", nargs="?", default="-", metavar="FILE", help="a saved log of any format; - reads stdin")
+
+    text = "translate the configuration of NHC into settings, and say what has no translation"
+    nhc_import.add(_verb(verbs, nhc_import.run, "nhc-import", text, "one JSON object with the settings and the lines"))
 
     text = "record what the checks read, without names, for a bug report"
     capture = _verb(verbs, _capture, "capture", text, "one JSON object: the folder, its files, and what is missing")
