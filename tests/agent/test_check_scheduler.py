@@ -42,6 +42,19 @@ def test_else_a_check_is_run_again_when_it_is_due(runs: tuple[tuple[Finding, ...
     assert until_again_s(after(*runs), due_s=290, behind=False) == 290
 
 
+def test_a_check_that_wants_to_look_again_does_so_after_a_new_finding_alone() -> None:
+    known = Verdict("boot")
+    found = Result("gpu_lost", Outcome.FINDINGS, (GONE,))
+    waits = []
+    for at_s in (1.0, 11.0):
+        known, _ = advance(known, GPU_ONCE, found, now_s=at_s)
+        waits.append(until_again_s(known.checks["gpu_lost"], due_s=290, behind=False, again_s=10))
+
+    assert waits == [10, 290]
+    assert until_again_s(after(()), due_s=290, behind=False, again_s=10) == 290
+    assert until_again_s(known.checks["gpu_lost"], due_s=290, behind=False) == 290
+
+
 class SlowWorkers:
     """Workers whose runs end when the test says so, each with a dead GPU."""
 

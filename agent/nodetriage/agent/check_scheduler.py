@@ -190,14 +190,17 @@ class CheckScheduler:
             await self.run(name)
             behind = self._record_queue is not None and self._record_queue.waiting(name)
             due_s = self._timer.until_next_s(check.every_s, time.monotonic())
-            wait_s = until_again_s(self.verdict.checks[name], due_s, behind)
+            wait_s = until_again_s(self.verdict.checks[name], due_s, behind, check.again_s)
             if wake.is_set():
                 await asyncio.sleep(max(0.0, min(RESTART_S, check.every_s) - (time.monotonic() - started_s)))
 
 
-def until_again_s(known: CheckVerdict, due_s: float, behind: bool) -> float:
+def until_again_s(known: CheckVerdict, due_s: float, behind: bool, again_s: float | None = None) -> float:
     """Seconds until the check's next run. `due_s`: until its regular run. `behind`: it has records still to judge.
 
-    A finding that a further run must confirm, and records that no run has judged, do not wait for the regular run.
+    A finding that a further run must confirm, records that no run has judged, and a new finding of a check that wants
+    to look again soon (`again_s`) do not wait for the regular run.
     """
+    if again_s is not None and any(finding.raised_s == known.at_s for finding in known.open):
+        due_s = min(due_s, again_s)
     return min(due_s, RETRY_S if behind else due_s, CONFIRM_S if known.rising else due_s)

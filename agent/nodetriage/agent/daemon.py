@@ -151,7 +151,7 @@ class Daemon:
         self._watchers = Watchers(worker.catalogue(self._catalogue), self._scheduler.wake_source)
         self._watchers.start()
         if why := self._watchers.trouble:
-            self._log.warning("device events are not followed; checks find changes at their next run", why=why)
+            self._log.warning("device or link events are not followed; checks find changes at their next run", why=why)
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
         self._notify.stopping()

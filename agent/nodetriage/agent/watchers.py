@@ -1,4 +1,4 @@
-"""What wakes checks between their timed runs: kernel log, mount table, devices, as descriptors of the event loop."""
+"""What wakes checks between their timed runs, as descriptors of the event loop: kernel log, mounts, devices, links."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,18 @@ from nodetriage.agent.machine.kmsg import KernelLog, Overrun, believed
 from nodetriage.checks.model import Check
 
 if TYPE_CHECKING:
+    from nodetriage.agent.machine.rtnetlink import LinkEvents, LinkState
     from nodetriage.agent.machine.udev import DeviceEvents
 
 FILE_POLL_S = 0.2  # a regular file (a replayed log) cannot wake anyone
 MOUNTS_SETTLE_S = 0.1  # a mount comes as several changes
 DEVICES_SETTLE_S = 0.1  # one card is many devices
+LINKS_SETTLE_S = 0.2  # the ports of a card change together, and a port's state follows its carrier
+LINKS_AGAIN_S = 3.0  # a link that trains anew is up again by then
+LINKS_KNOWN = 4096  # interfaces whose carrier is remembered
 # What changes the set of devices. "change" is left out: udevd makes one each time a program closes a disk.
 DEVICE_ACTIONS = frozenset(("add", "remove", "bind", "unbind", "online", "offline"))
+NET = Path("/sys/class/net")
 MOUNTS = ("/proc/1/mountinfo", "/proc/self/mountinfo")  # a hardened unit or a container has a view of its own
 
 
@@ -179,26 +184,96 @@ class DeviceWatcher:
         self._changed(touched)
 
 
+def is_port(name: str) -> bool:
+    """Whether the interface has a device or is a bond. The interfaces of containers come and go with jobs."""
+    folder = NET / name
+    return name not in ("", ".", "..") and "/" not in name and any((folder / n).exists() for n in ("device", "bonding"))
+
+
+class LinkWatcher:
+    """Calls `changed` soon after the carrier of a port came or went, and once more when a new training is over."""
+
+    def __init__(self, changed: Callable[[], None], follows: Callable[[str], bool] = is_port) -> None:
+        self.trouble = ""
+        self._changed = changed
+        self._follows = follows
+        self._events: LinkEvents | None = None
+        self._carriers: dict[int, bool] = {}
+        self._soon: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """What prevents it is `trouble`: checks then find in their rounds what changed."""
+        from nodetriage.agent.machine.rtnetlink import LinkEvents  # loaded where it is used
+
+        try:
+            self._events = LinkEvents()
+            asyncio.get_running_loop().add_reader(self._events.fd, self._read)
+        except OSError as error:
+            self.trouble = f"kernel link events: {error.strerror or error}"
+
+    def stop(self) -> None:
+        for timer in (self._soon, self._again):
+            if timer:
+                timer.cancel()
+        if self._events:
+            asyncio.get_running_loop().remove_reader(self._events.fd)
+            self._events.close()
+            self._events = None
+
+    def _read(self) -> None:
+        if self._events is None:
+            return
+        try:
+            changes = [self._is_change(link) for link in self._events.read()]
+        except OSError:  # more came than the socket holds: anything may have changed
+            changes = [True]
+        if any(changes):
+            loop = asyncio.get_running_loop()
+            self._soon = self._soon or loop.call_later(LINKS_SETTLE_S, self._tell_soon)
+            if self._again:
+                self._again.cancel()
+            self._again = loop.call_later(LINKS_AGAIN_S, self._tell_again)
+
+    def _is_change(self, link: "LinkState") -> bool:
+        before = self._carriers.pop(link.index, None)
+        if len(self._carriers) >= LINKS_KNOWN:
+            del self._carriers[next(iter(self._carriers))]
+        self._carriers[link.index] = link.carrier
+        return before is not link.carrier and self._follows(link.name)
+
+    def _tell_soon(self) -> None:
+        self._soon = None
+        self._changed()
+
+    def _tell_again(self) -> None:
+        self._again = None
+        self._changed()
+
+
 class Watchers:
-    """Mounts and devices together: `wake` gets "mounts" or "udev:SUBSYSTEM" (Check.wakes_on) when a change is over."""
+    """All together: `wake` gets "mounts", "links" or "udev:SUBSYSTEM" (Check.wakes_on) when a change is over."""
 
     def __init__(self, checks: Iterable[Check[Any, Any]], wake: Callable[[str], None]) -> None:
         asked = {source.removeprefix("udev:") for c in checks for source in c.wakes_on if source.startswith("udev:")}
         self._mounts = MountWatcher(self._mounts_changed)
         self._devices = DeviceWatcher(asked, self._devices_changed)
+        self._links = LinkWatcher(lambda: wake("links"))
         self._wake = wake
 
     @property
     def trouble(self) -> str:
-        return self._devices.trouble
+        return "; ".join(filter(None, (self._devices.trouble, self._links.trouble)))
 
     def start(self) -> None:
         self._mounts.start()
         self._devices.start()
+        self._links.start()
 
     def stop(self) -> None:
         self._mounts.stop()
         self._devices.stop()
+        self._links.stop()
 
     def _mounts_changed(self) -> None:
         asyncio.get_running_loop().call_later(MOUNTS_SETTLE_S, self._wake, "mounts")

@@ -110,5 +110,6 @@ CHECK = Check(
     worker="fabric",
     every_s=300,
     next_state=next_state,
-    wakes_on=("udev:net",),
+    wakes_on=("udev:net", "links"),
+    again_s=10,
 )

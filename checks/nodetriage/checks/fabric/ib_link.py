@@ -105,6 +105,7 @@ CHECK = Check(
     worker="fabric",
     every_s=60,
     next_state=next_state,
-    wakes_on=("udev:infiniband",),
+    wakes_on=("udev:infiniband", "links"),
+    again_s=10,
     in_prolog=True,
 )  # fmt: skip

@@ -51,7 +51,8 @@ class Check(Generic[R, P]):
     # Rules, or a regex from the record's start: what matches is this check's to judge, and wakes it.
     kernel_pattern: str | KernelRules | None = None
     kernel_wakes: str | None = None  # regex from the record's start; what matches only wakes it
-    wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "udev:SUBSYSTEM"
+    wakes_on: tuple[str, ...] = ()  # further sources: "mounts", "links", "udev:SUBSYSTEM"
+    again_s: float | None = None  # after a run that raised a finding the next run comes after this time
     hung_fault: str = "check_hung"  # the fault if this check does not answer
     raise_after: int = 1  # consecutive runs that must show a finding before it counts
     clear_after: int = 1  # consecutive runs that must not show it before it is gone
