@@ -14,7 +14,7 @@ from sqlalchemy import (
 )
 
 # The revision of the tables below: the newest in migrations/versions.
-REVISION = "0002"
+REVISION = "0003"
 
 metadata = MetaData(
     naming_convention={
@@ -221,6 +221,29 @@ job_hits = Table(
     Column("node", String, nullable=False),
     Column("at_us", BigInteger, nullable=False),
     Column("document", LargeBinary, nullable=False),  # JSON of scheduler.JobView
+)
+
+# Every node that should report: named by the scheduler, by an agent or by the settings.
+known_nodes = Table(
+    "known_nodes",
+    metadata,
+    Column("node", String, primary_key=True),
+    Column("presence", String, nullable=False),  # heard, silent, never, refused, asleep, retired, decommissioned
+    Column("since_us", BigInteger, nullable=False),
+    Column("why", String, nullable=False),  # it was refused
+    Column("in_scheduler", Integer, nullable=False),
+    Column("slurm", String, nullable=False),  # the scheduler's state, reason and who set that, as last read
+    Column("reason", String, nullable=False),
+    Column("reason_by", String, nullable=False),
+)
+
+# What the controller says of itself every few seconds: a reader sees by its age whether one runs.
+controller_status = Table(
+    "controller_status",
+    metadata,
+    Column("id", Integer, primary_key=True),  # 1: there is one
+    Column("at_us", BigInteger, nullable=False),
+    Column("document", LargeBinary, nullable=False),  # JSON
 )
 
 # Which of several controllers on one PostgreSQL leads. A write of an older epoch is refused.
