@@ -39,7 +39,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is there now. `views` is None until the scheduler was read, or where there is none."""
+    """What is there now. `views` is None or empty until the scheduler was read."""
 
     views: Mapping[str, NodeView] | None = None
     expected: Collection[str] = ()  # by the settings
@@ -77,7 +77,7 @@ def _one(name: str, before: Known | None, world: World, now: datetime) -> Known:
         known = replace(known, presence=presence, since=now)
     why = world.refused.get(name, known.why) if presence is Presence.REFUSED else ""
     facts = (known.in_scheduler, known.slurm, known.reason, known.reason_by)
-    if world.views is not None:
+    if world.views:
         listed = view is not None and view.exists
         facts = (
             (listed, words(view), view.reason[:300], view.reason_by[:100]) if view is not None else (False, "", "", "")
