@@ -25,26 +25,28 @@ class Controller:
     policy: str = ""
     events: int = 0
 
-    def tell(self, node: str, fault: str, severity: str, kind: str = "RAISED") -> None:
+    def tell(
+        self, node: str, fault: str, severity: str, kind: str = "RAISED", *, boot: str = "b", at_us: int = 1
+    ) -> None:
         """Stores an agent's event, as its stream would."""
         self.events += 1
         with self.engine.begin() as connection:
-            known = connection.scalar(select(schema.nodes.c.node).where(schema.nodes.c.node == node))
-            if not known:
-                described = {"node": node, "boot_id": "b", "agent_version": "1", "profile": ""}
+            known = connection.execute(schema.nodes.update().where(schema.nodes.c.node == node).values(boot_id=boot))
+            if not known.rowcount:
+                described = {"node": node, "boot_id": boot, "agent_version": "1", "profile": ""}
                 connection.execute(schema.nodes.insert().values(**described, first_seen_us=1, last_seen_us=1))
             row = {"check_name": "gpu_xid", "component": "GPU-1", "fault": fault, "message": b""}
             row |= {
                 "kind": pb.EventKind.Value(f"EVENT_KIND_{kind}"),
                 "severity": pb.Severity.Value(f"SEVERITY_{severity}"),
             }
-            at = {"at_us": 1, "received_us": 1}
-            connection.execute(schema.events.insert().values(node=node, boot_id="b", seq=self.events, **row, **at))
+            at = {"at_us": at_us, "received_us": at_us}
+            connection.execute(schema.events.insert().values(node=node, boot_id=boot, seq=self.events, **row, **at))
 
-    def run(self) -> None:
-        """Until nothing is left to do."""
+    def run(self, *, agents_report: bool = True) -> None:
+        """Until nothing is left to do. With `agents_report` each agent's heartbeat says that its check is ok."""
         rules = load_policy(self._policy_file())
-        asyncio.run(reconciler_once.run(str(self.path), rules, self.cluster.env))
+        asyncio.run(reconciler_once.run(str(self.path), rules, self.cluster.env, agents_report=agents_report))
 
     def run_process(self, die_at: str = "") -> int:
         """The same in a process of its own; returns how it ended: at the crash point `die_at` by SIGKILL."""

@@ -15,7 +15,7 @@ from reported import all_ok
 from sqlalchemy import select
 
 from nodetriage.controller.engine.reconciler import Reconciler
-from nodetriage.controller.policy.state import DrainStatus, NodeState, OperatorCommand
+from nodetriage.controller.policy.state import DrainStatus, NodeState, OperatorCommand, Tick
 from nodetriage.controller.scheduler import NodeView, NoScheduler, ReservationView, Scheduler, SchedulerUnavailable
 from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy, Rule
 from nodetriage.controller.store import schema, state_store
@@ -43,6 +43,12 @@ class Controller:
         event.severity = pb.Severity.Value(f"SEVERITY_{severity}")
         await self.store.record(node, [event], received_us=2)
         self.reconciler.notify()
+
+    async def known(self, *nodes: str) -> None:
+        """They report, and the scheduler is read after that: nothing is tried before."""
+        for node in nodes:
+            await self.tell(node, severity="WARNING", fault="gpu_xid_warning")
+        await until(lambda: all((f := self.reconciler.state.nodes.get(n)) and f.partitions for n in nodes))
 
     async def actions(self) -> dict[str, Any]:
         rows = await self.store.read(lambda c: c.execute(select(schema.actions)).all())
@@ -125,7 +131,7 @@ async def test_with_slurm_down_the_action_stays_and_events_go_on_being_taken(tmp
     slurm = FakeSlurm("n1", "n2")
 
     async with running(tmp_path, slurm) as controller:
-        await until(lambda: controller.reconciler.state.sizes)  # nothing is tried before the first look
+        await controller.known("n1", "n2")
         slurm.down = True
         await controller.tell("n1")
         await until(lambda: controller.status("n1") == "asked")
@@ -142,7 +148,7 @@ async def test_after_an_outage_what_waited_is_tried_at_once(tmp_path: Path) -> N
     slurm = FakeSlurm("n1")
 
     async with running(tmp_path, slurm) as controller:
-        await until(lambda: controller.reconciler.state.sizes)
+        await controller.known("n1")
         slurm.down = True
         await controller.tell("n1")
         await until(lambda: controller.status("n1") == "asked")
@@ -280,22 +286,43 @@ async def test_an_action_that_breaks_stays_to_be_done_and_the_next_is_tried(tmp_
         assert {a.status for a in (await controller.actions()).values()} == {"pending"}
 
 
-async def test_nothing_is_done_before_the_first_look_at_the_scheduler(tmp_path: Path) -> None:
-    class Late(FakeSlurm):
-        async def nodes(self) -> Mapping[str, NodeView]:
-            await may_be_read.wait()
-            return await super().nodes()
+class Late(FakeSlurm):
+    """Nobody can read its nodes before `may_be_read` is set."""
 
+    def __init__(self, *nodes: str) -> None:
+        super().__init__(*nodes)
+        self.may_be_read = asyncio.Event()
+
+    async def nodes(self) -> Mapping[str, NodeView]:
+        await self.may_be_read.wait()
+        return await super().nodes()
+
+
+async def test_nothing_is_decided_before_the_first_look_at_the_scheduler(tmp_path: Path) -> None:
     slurm = Late("n1", "n2")
-    may_be_read = asyncio.Event()
 
     async with running(tmp_path, slurm) as controller:
         await controller.tell("n1")
-        await until(lambda: controller.status("n1") == "asked")
+        await controller.reconciler.post(Tick())
+        assert controller.reconciler.state.cursor == 0
         slurm.reserved = (ReservationView("fix", ("n1",), maintenance=True),)
-        may_be_read.set()
+        slurm.may_be_read.set()
+        await until(lambda: controller.reconciler.state.cursor > 0)
         await until(lambda: controller.all_actions(lambda a: a.status == "cancelled"))
     assert slurm.said == []
+
+
+async def test_a_node_that_is_new_is_compared_with_the_scheduler_before_it_is_drained(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1", "n2")
+    slurm.reserved = (ReservationView("fix", ("n1",), maintenance=True),)
+
+    async with running(tmp_path, slurm) as controller:
+        await until(lambda: controller.reconciler.state.sizes)
+        await controller.tell("n1")
+        await controller.tell("n2")
+        await until(lambda: controller.status("n2") == "done")
+        await until(lambda: controller.all_actions(lambda a: a.node == "n2" or a.status == "cancelled"))
+    assert [said for said in slurm.said if "n1" in said] == []
 
 
 async def test_a_topology_that_cannot_be_read_keeps_no_node_from_being_drained(tmp_path: Path) -> None:
@@ -360,7 +387,7 @@ async def test_a_broken_invariant_is_logged_and_counted_and_the_loop_goes_on(
         assert controller.reconciler.broken_invariants == 0
         broken = replace(controller.reconciler.state, showing={})  # as a fault of the policy would leave it
         controller.reconciler._state = broken
-        await until(lambda: controller.reconciler.broken_invariants > 0)
         await controller.tell("n1")
+        await until(lambda: controller.reconciler.broken_invariants > 0)
         await until(lambda: controller.status("n1") == "done")
     assert "invariant broken" in capsys.readouterr().out

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller.policy import hook_grants, transition
+from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.hooks import grants
 from nodetriage.controller.policy.state import EventKind, FleetState, NodeEvent, Tick
 from nodetriage.controller.settings.limits import DrainLimits, HookLimits
 from nodetriage.controller.settings.rules import Mode, Policy
@@ -59,12 +60,12 @@ def test_no_hook_goes_beyond_the_controllers_own_mode(mode: Mode) -> None:
     policy = Policy(mode=mode, hooks=HookLimits(mode="enforce"))
     fleet = Fleet(policy)
     fleet.tell("n1", EventKind.RAISED)
-    assert hook_grants.mode(policy) is mode
+    assert grants.mode(policy) is mode
     assert fleet.granted() == set()
 
 
 def test_hooks_observe_where_nobody_says_otherwise() -> None:
-    assert hook_grants.mode(Policy(mode=Mode.ENFORCE)) is Mode.OBSERVE
+    assert grants.mode(Policy(mode=Mode.ENFORCE)) is Mode.OBSERVE
 
 
 def test_a_fault_that_is_over_takes_the_leave_back_and_its_place_stays_taken_for_the_window() -> None:
@@ -72,9 +73,9 @@ def test_a_fault_that_is_over_takes_the_leave_back_and_its_place_stays_taken_for
     fleet.tell("n1", EventKind.RAISED)
     fleet.tell("n1", EventKind.CLEARED)
     assert fleet.granted() == set()
-    assert hook_grants.used(fleet.state, fleet.now, POLICY.hooks) == {"n1"}
+    assert grants.used(fleet.state, fleet.now, POLICY.hooks) == {"n1"}
     fleet.wait(WINDOW_S + 1)
-    assert hook_grants.used(fleet.state, fleet.now, POLICY.hooks) == set()
+    assert grants.used(fleet.state, fleet.now, POLICY.hooks) == set()
 
 
 steps = st.lists(

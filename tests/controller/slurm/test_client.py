@@ -184,6 +184,7 @@ def test_no_reason_can_pass_for_another_field(component: str, reason: str) -> No
         "Nodetriage: f p [incident 1]",
         "nodetriage: f p [incident 1] do not touch, RMA 12 (bob)",
         "nodetriage: f p [incident 1] : reboot issued : by bob",
+        "nodetriage: f p [incident 1] : Not responding to ping, RMA 12",
     ],
 )
 def test_what_only_looks_like_ours_is_not(text: str) -> None:
@@ -192,6 +193,12 @@ def test_what_only_looks_like_ours_is_not(text: str) -> None:
 
 def test_a_reason_of_ours_names_its_incident() -> None:
     assert parse_reason("nodetriage: f 0000:3b:00.0 [incident 1-2]") == Ours("f", "0000:3b:00.0", "1-2")
+
+
+def test_what_slurm_appends_to_our_reason_leaves_it_ours() -> None:
+    """From 23.11 on slurmctld appends its own words to a reason that is there."""
+    told = "nodetriage: f p [incident 1-2] : Not responding"
+    assert parse_reason(told) == parse_reason(f"{told} [slurm@2026-11-30T04:40:41]") == Ours("f", "p", "1-2")
 
 
 SLURMS_OWN = (

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import structlog
 
 from nodetriage.controller.engine import actions
-from nodetriage.controller.policy.preconditions import Then, recheck
+from nodetriage.controller.engine.poller import Poller
+from nodetriage.controller.policy.preconditions import Rechecked, Then, recheck
 from nodetriage.controller.policy.state import ActionDone, Event, FleetState, SchedulerFailed
 from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
@@ -20,6 +21,7 @@ from nodetriage.service.crashpoint import passing
 log = structlog.get_logger("reconciler")
 
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
+NOT_COMPARED = Rechecked(Then.WAIT, "the scheduler has not been read since the node first reported")
 LOOK_AGAIN_S = 15.0  # at what waits for the breaker, or for a fleet incident's end
 
 
@@ -46,11 +48,8 @@ class Reconciling(Protocol):
 class Executor:
     """Run `run()` as a task; call `wake()` when there is something new to do."""
 
-    def __init__(
-        self, mind: Reconciling, scheduler: Scheduler, tick_s: float, acted: Callable[[], None], looked: asyncio.Event
-    ) -> None:
-        self._reconciler, self._scheduler, self._tick_s, self._acted = mind, scheduler, tick_s, acted
-        self._looked = looked
+    def __init__(self, mind: Reconciling, scheduler: Scheduler, tick_s: float, poller: Poller) -> None:
+        self._reconciler, self._scheduler, self._tick_s, self._poller = mind, scheduler, tick_s, poller
         self._due = asyncio.Event()
         self._retry_now = False
 
@@ -64,7 +63,7 @@ class Executor:
 
     async def run(self) -> None:
         # What happened in the scheduler while no controller ran (a MAINT reservation) is to be known first.
-        await self._looked.wait()
+        await self._poller.first_look.wait()
         while True:
             self._due.clear()
             try:
@@ -99,10 +98,13 @@ class Executor:
         action = intent.action
         await self._reconciler.settled()  # the step that recorded the action may not be in `state` yet
         checked = recheck(self._reconciler.state, action, self._reconciler.now(), self._reconciler.rules)
+        wait_s = LOOK_AGAIN_S
+        if checked.then is Then.DO and not self._poller.has_compared(action.node):
+            checked, wait_s = NOT_COMPARED, self._tick_s
         if checked.then is Then.DO:
             return True
         if checked.then is Then.WAIT:
-            again = self._reconciler.now() + timedelta(seconds=LOOK_AGAIN_S)
+            again = self._reconciler.now() + timedelta(seconds=wait_s)
             await self._reconciler.write(lambda c: action_queue.put_off(c, action, checked.why, again))
         else:
             off = actions.call_off(action, checked.why, self._scheduler, tried=intent.attempts > 0)
@@ -123,7 +125,7 @@ class Executor:
         passing("action.before_done")
         await self._reconciler.post(done)
         log.info("action done", action=action.id, node=action.node, outcome=str(done.outcome), text=done.text)
-        self._acted()
+        self._poller.wake()
 
     async def _again(self, intent: action_queue.Intent, error: SchedulerError) -> None:
         # A refusal will not change by itself within seconds.

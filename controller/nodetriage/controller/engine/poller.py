@@ -49,6 +49,7 @@ class Poller:
     def __init__(self, mind: Reconciling, scheduler: Scheduler, tick_s: float, scan_s: float, places: Places) -> None:
         self._reconciler, self._scheduler, self._tick_s, self._scan_s = mind, scheduler, tick_s, scan_s
         self._places = places
+        self._compared: frozenset[str] = frozenset()  # nodes that were known when the last reading was taken in
         self._wanted = asyncio.Event()
         self._readings, self._is_reading = 0, False  # how many ended
         self._done_reading = asyncio.Event()
@@ -63,6 +64,15 @@ class Poller:
         self._began_s = now_s if self._began_s is None else self._began_s
         return not self._scheduler.acts or self.first_look.is_set() or now_s - self._began_s >= FIRST_LOOK_S
 
+    def has_compared(self, node: str) -> bool:
+        """The policy has the scheduler's view of this node; if not, reads the scheduler soon.
+
+        A node that reported for the first time after the last reading may be in maintenance, or nobody's.
+        """
+        if node not in self._compared:
+            self._wanted.set()
+        return node in self._compared
+
     def wake(self) -> None:
         self._wanted.set()
 
@@ -76,8 +86,9 @@ class Poller:
                     await self._done_reading.wait()
 
     def note(self, events: list[NodeEvent]) -> None:
-        """A grave finding: which jobs were on the node is known only now."""
+        """A grave finding: which jobs were on the node is known only now. A new node: the scheduler is read soon."""
         for event in events:
+            self.has_compared(event.node)
             raised = event.kind is EventKind.RAISED and event.severity >= health_pb2.SEVERITY_MAJOR
             if raised and event.node not in self._nodes and len(self._nodes) < MOST_WAITING:
                 self._nodes[event.node] = event.id
@@ -94,7 +105,9 @@ class Poller:
                     shared = await self._shared() or shared
                 nodes, reserved = await self._scheduler.nodes(), await self._scheduler.reservations()
                 seen = SchedulerSeen(read_at, with_maintenance(nodes, reserved), reserved, shared or self._places)
+                known = frozenset(self._reconciler.state.nodes)
                 await self._reconciler.post(seen)
+                self._compared = known
                 self.first_look.set()
                 await self._tell_lost(seen)
                 wait_s = self._scan_s

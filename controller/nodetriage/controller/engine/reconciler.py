@@ -96,7 +96,7 @@ class Reconciler:
         self.broken_invariants = 0  # since the start
         self.on_state: Callable[[FleetState, Policy], None] = lambda state, policy: None  # after each change of either
         self._poller = Poller(self, scheduler, tick_s, scan_s, places)
-        self._executor = Executor(self, scheduler, tick_s, self._poller.wake, self._poller.first_look)
+        self._executor = Executor(self, scheduler, tick_s, self._poller)
 
     @property
     def state(self) -> FleetState:

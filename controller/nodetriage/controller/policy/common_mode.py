@@ -11,18 +11,15 @@ from datetime import datetime, timedelta
 
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.drains import repair
-from nodetriage.controller.policy.findings import with_agent
 from nodetriage.controller.policy.fleet_state import FleetIncident
 from nodetriage.controller.policy.notices import NoticeKind
+from nodetriage.controller.policy.shared_places import MOSTLY, SOFTWARE, WIDE, places, places_of, says_nothing
 from nodetriage.controller.policy.state import FindingFact, FleetState, NodeFacts, NodeState, OperatorCommand
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.limits import CommonMode
 from nodetriage.controller.settings.rules import Policy
 
 MANY_PLACES = 3  # with the same fault make it one of the whole fleet
-MOSTLY = 0.9  # of the nodes have a thing in common: the incident names it as shared
-WIDE = ("driver ", "firmware ")  # of which nobody knows how many nodes have the same
-SOFTWARE = ("agent ", *WIDE)  # what one version finds wrongly stays until it is replaced
 OUT = (NodeState.REPAIR, NodeState.LEMON, NodeState.RETIRED)
 
 
@@ -41,19 +38,6 @@ def covers(incident: FleetIncident, node: NodeFacts, finding: FindingFact) -> bo
 def covering(fleet: FleetState, node: NodeFacts) -> tuple[FleetIncident, ...]:
     """The fleet incidents that this node is a part of now."""
     return tuple(i for i in fleet.fleet_incidents if any(covers(i, node, f) for f in node.findings))
-
-
-def places(node: NodeFacts) -> tuple[str, ...]:
-    """All that the node shares with others."""
-    return with_agent(node.places, node.version)
-
-
-def settle_s(fleet: FleetState, node: NodeFacts, now: datetime, rules: CommonMode) -> float:
-    """How long what a new version of the agent finds is to wait; 0 for the fleet's first version and for old ones."""
-    if len(fleet.versions) < 2 or (met := fleet.versions.get(node.version)) is None:
-        return 0.0
-    new = met != min(fleet.versions.values()) and now - met < timedelta(seconds=rules.new_version_s)
-    return rules.new_version_hold_s if new and rules.enabled else 0.0
 
 
 def told(work: UnitOfWork, name: str, fault: str, policy: Policy) -> tuple[str, ...]:
@@ -75,13 +59,13 @@ def told(work: UnitOfWork, name: str, fault: str, policy: Policy) -> tuple[str, 
     # Nodes behind a switch that is known to be faulty say nothing about the rest of the fleet.
     apart = sum(not any(covers(i, n, f) for i in known for f in n.findings) for n in recent.values())
     if apart >= rules.fleet_limit(fleet_size(work.fleet), fault):
-        return _open_at(work, fault, _narrowest(work.fleet, fault, recent), recent, known, rules)
-    for place in _places_of(node, fault):
-        if any(i.place == place for i in known):
+        return _open_at(work, fault, _narrowest(work, fault, recent, rules), recent, known, rules)
+    for place in places_of(node, fault):
+        if any(i.place == place for i in known) or says_nothing(work, place, rules):
             continue  # a wider place may be it
         if joined is not None and work.fleet.sizes.get(place, 0) <= work.fleet.sizes[joined.place]:
             continue  # its cause is known, and no narrower one is looked for
-        within = {n: facts for n, facts in recent.items() if place in _places_of(facts, fault)}
+        within = {n: facts for n, facts in recent.items() if place in places_of(facts, fault)}
         if len(within) >= _place_limit(work.fleet, place, fault, rules):
             return _open_at(work, fault, place, within, known, rules)
     return ()
@@ -98,11 +82,13 @@ def _open_at(
     return _open(work, fault, place, nodes, inside, rules)
 
 
-def _narrowest(fleet: FleetState, fault: str, nodes: dict[str, NodeFacts]) -> str:
+def _narrowest(work: UnitOfWork, fault: str, nodes: dict[str, NodeFacts], rules: CommonMode) -> str:
     """What all of these nodes share and not the whole fleet does; "" if nothing."""
-    common = set.intersection(*(set(_places_of(n, fault)) for n in nodes.values()))
+    fleet = work.fleet
+    common = set.intersection(*(set(places_of(n, fault)) for n in nodes.values()))
     whole = fleet_size(fleet)
     narrow = [p for p in common if fleet.sizes.get(p, 0) < whole and not p.startswith(WIDE)]
+    narrow = [p for p in narrow if not says_nothing(work, p, rules)]
     return min(narrow, key=lambda p: (fleet.sizes.get(p, 0), p), default="")
 
 
@@ -248,12 +234,6 @@ def _nodes_in(work: UnitOfWork, incident: FleetIncident) -> list[str]:
     return [name for name, node in shown if node and any(covers(incident, node, f) for f in node.findings)]
 
 
-def _places_of(node: NodeFacts, fault: str) -> tuple[str, ...]:
-    """What the node shares, and what this fault on it does."""
-    told = {place for f in node.findings if f.is_open and f.fault == fault for place in f.places}
-    return (*sorted(told), *places(node))
-
-
 def _place_limit(fleet: FleetState, place: str, fault: str, rules: CommonMode) -> int:
     if place in fleet.sizes:
         return rules.place_limit(fleet.sizes[place])
@@ -271,7 +251,7 @@ def _limit(fleet: FleetState, incident: FleetIncident, rules: CommonMode) -> int
 
 def _shared(fleet: FleetState, fault: str, nodes: Iterable[NodeFacts]) -> str:
     """What most of these nodes have in common and not every node has, the narrowest first."""
-    found = [_places_of(node, fault) for node in nodes]
+    found = [places_of(node, fault) for node in nodes]
     counts = Counter(place for all_of in found for place in set(all_of))
     whole = fleet_size(fleet)
     common = [p for p, n in counts.items() if n >= MOSTLY * len(found) and fleet.sizes.get(p, 0) < max(whole, 1)]

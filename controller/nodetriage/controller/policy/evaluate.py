@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery
+from nodetriage.controller.policy import breaker, common_mode, drain_limits, findings, lemon, recovery, shared_places
 from nodetriage.controller.policy.drains import return_gate
 from nodetriage.controller.policy.drains.budget import is_witnessed
 from nodetriage.controller.policy.drains.elapsed import has_lasted
@@ -83,7 +83,7 @@ def acting(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -
 def _due(fleet: FleetState, facts: NodeFacts, now: datetime, policy: Policy) -> list[Due]:
     """Open findings that count by now, each with the rule that decides about it."""
     found = []
-    settle_s = common_mode.settle_s(fleet, facts, now, policy.common_mode) if facts.open_findings else 0.0
+    settle_s = shared_places.settle_s(fleet, facts, now, policy.common_mode) if facts.open_findings else 0.0
     for finding in facts.open_findings:
         rule = policy.rule_for(finding.fault, finding.severity, facts.partitions, facts.profile)
         hold_s = max(rule.hold_s, settle_s, policy.common_mode.settle_s(finding.fault))

@@ -5,11 +5,6 @@ from dataclasses import dataclass
 
 from nodetriage.controller.scheduler import NodeView
 
-# Slurm appends what becomes of a reboot; scontrol also appends who set the reason, and when. More words are a person's.
-_APPENDED = r"(?: : reboot (?:requested|issued|complete|canceled|timed out))*(?: \[[^\[\]\s]+@[0-9T:-]+\])?"
-_OURS = re.compile(
-    r"nodetriage: (?P<fault>\S+) (?P<component>\S+) \[incident (?P<incident>[\w-]+)\]" + _APPENDED, re.ASCII
-)
 # What slurmctld writes by itself about a node that does not answer, or registers with less than slurm.conf says
 # (22.05 to 24.11: node_mgr.c, gres.c). It is a measurement and nobody's decision: it owns no drain and may be replaced.
 _MEASURED = (
@@ -21,6 +16,14 @@ _MEASURED = (
     r"gres/[\w:-]+ count (?:reported lower than configured|too low)(?: \(\d+ < \d+\))?",
 )
 _ONE = "(?:" + "|".join(_MEASURED) + ")"
+# Slurm appends what becomes of a reboot, and from 23.11 on what it measures; scontrol appends who set the reason, and
+# when. More words are a person's.
+_APPENDED = (
+    r"(?: : (?:reboot (?:requested|issued|complete|canceled|timed out)|" + _ONE + r"))*(?: \[[^\[\]\s]+@[0-9T:-]+\])?"
+)
+_OURS = re.compile(
+    r"nodetriage: (?P<fault>\S+) (?P<component>\S+) \[incident (?P<incident>[\w-]+)\]" + _APPENDED, re.ASCII
+)
 _SLURMS_OWN = re.compile(_ONE + "(?:, " + _ONE + ")*" + _APPENDED, re.ASCII)
 # Who slurmctld is: SlurmUser. Where slurm.conf names another user, Slurm's texts count as that person's.
 _SLURM_USERS = ("slurm", "root")

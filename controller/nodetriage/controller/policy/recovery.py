@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from nodetriage.controller.policy import common_mode, drain_limits, maintenance
+from nodetriage.controller.policy import common_mode, drain_limits, maintenance, shared_places
 from nodetriage.controller.policy.drains import adoption, repair, return_gate
 from nodetriage.controller.policy.drains.elapsed import is_later
 from nodetriage.controller.policy.fleet_state import ReservationFact
@@ -151,7 +151,7 @@ def _sizes(work: UnitOfWork, seen: SchedulerSeen) -> dict[str, int]:
     sizes = {"": len(seen.nodes)}
     for view in seen.nodes.values():
         node = work.node(view.name)
-        shared = common_mode.places(node) if node else seen.places.get(view.name, ())
+        shared = shared_places.places(node) if node else seen.places.get(view.name, ())
         for area in (*view.partitions, *shared):
             sizes[area] = sizes.get(area, 0) + 1
     return sizes

@@ -15,8 +15,6 @@ from nodetriage.controller.policy import (
     drain_limits,
     evaluate,
     findings,
-    hook_grants,
-    hook_refusals,
     lemon,
     liveness,
     maintenance,
@@ -26,6 +24,7 @@ from nodetriage.controller.policy import (
 from nodetriage.controller.policy.agents import restored
 from nodetriage.controller.policy.drains import held, repair, return_gate
 from nodetriage.controller.policy.fleet_state import AgentAhead, ChecksReported, LemonsFound
+from nodetriage.controller.policy.hooks import grants, refusals
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.orders import fleet as fleet_orders
 from nodetriage.controller.policy.orders import take as orders
@@ -61,7 +60,7 @@ def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step
     if work.ask_limits:
         drain_limits.release(work, policy)
         held.tell(work, policy, None if isinstance(event, Tick) else names)
-    hook_grants.decide(work, names, policy)
+    grants.decide(work, names, policy)
     return work.step()
 
 
@@ -72,7 +71,7 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
             work.set_cursor(event.id)
             name = findings.learn(work, event, policy)
             if name and event.kind is EventKind.REFUSED:
-                hook_refusals.take(work, event, policy)
+                refusals.take(work, event, policy)
             return (name, *common_mode.told(work, name, event.fault, policy)) if name else ()
         case SchedulerSeen():
             breaker.answered(work)

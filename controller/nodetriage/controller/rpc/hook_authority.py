@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.faults import faults
-from nodetriage.controller.policy import breaker, hook_grants
+from nodetriage.controller.policy import breaker
 from nodetriage.controller.policy.fleet_state import FleetIncident, HookFacts, HookFinding
+from nodetriage.controller.policy.hooks import grants
 from nodetriage.controller.policy.state import FleetState
 from nodetriage.controller.settings.rules import Mode, Policy
 from nodetriage.v1 import health_pb2
@@ -84,7 +85,7 @@ def fleet_wide(
     """What is the same for every node."""
     return health_pb2.HookAuthority(
         valid_ms=round(policy.hooks.valid_s * 1000),
-        mode=_MODES[hook_grants.mode(policy)],
+        mode=_MODES[grants.mode(policy)],
         breaker_why=breaker.queued_reason(state),
         shared_faults=policy.common_mode.shared_faults,
         excluded_faults=excluded_faults,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from nodetriage.checks.model import Severity
-from nodetriage.controller.policy import common_mode
+from nodetriage.controller.policy import common_mode, shared_places
 from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import (
@@ -113,6 +113,6 @@ def _settling(work: UnitOfWork, node: NodeFacts, finding: FindingFact, rule: Rul
         return _Held(*what, why, by_hand)
     if finding.times < rule.confirm:
         return _Held(*what, f"its rule waits for {rule.confirm} reports, and {finding.times} came", "Look at the node.")
-    settle_s = common_mode.settle_s(work.fleet, node, work.now, policy.common_mode)
+    settle_s = shared_places.settle_s(work.fleet, node, work.now, policy.common_mode)
     cause = "the agent's version is new" if settle_s else "the policy waits for other nodes or for its hold time"
     return _Held(*what, cause, "It is drained when the time is over and the fault is still there.")

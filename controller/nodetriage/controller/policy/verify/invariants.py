@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from nodetriage.controller.policy import hook_grants, unit_of_work
+from nodetriage.controller.policy import unit_of_work
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.findings import MAX_FINDINGS
+from nodetriage.controller.policy.hooks import grants
 from nodetriage.controller.policy.state import (
     NEXT,
     Action,
@@ -147,9 +148,9 @@ def _hooks(before: FleetState, after: FleetState, now: datetime, policy: Policy)
     new = [n for n, f in after.hooks.items() if f.granted and not (n in before.hooks and before.hooks[n].granted)]
     if not new:
         return
-    if hook_grants.mode(policy) is not Mode.ENFORCE or after.breaker.is_open:
+    if grants.mode(policy) is not Mode.ENFORCE or after.breaker.is_open:
         yield f"{new[0]}: its hooks may refuse jobs although they only observe, or the breaker is open"
-    if len(used := hook_grants.used(after, now, policy.hooks)) > policy.hooks.max_nodes:
+    if len(used := grants.used(after, now, policy.hooks)) > policy.hooks.max_nodes:
         yield f"the hooks of {len(used)} nodes may refuse jobs, more than {policy.hooks.max_nodes}"
 
 

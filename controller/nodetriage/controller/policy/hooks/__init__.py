@@ -1,0 +1,1 @@
+"""What the nodes' prologs and epilogs may refuse, and what they refused. Pure."""
