@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.workers import hang
+from nodetriage.checks.model import Confidence, Severity
 from nodetriage.checks.storage.fs_mounts import CHECK
 
 TABLE = r"""24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -37,6 +38,29 @@ def test_a_hung_mount_names_its_source(proc: Path, doing: str, component: str, s
     found = hang.finding(CHECK, hang.evidence(77, doing, 5.0, proc))
     assert (found.component, found.fault) == (component, "mount_hung")
     assert (found.evidence["source"], found.evidence["state"]) == (source, "D")
+
+
+def test_a_hung_mount_names_its_type_too(proc: Path) -> None:
+    assert hang.evidence(77, "statvfs /home", 5.0, proc)["fstype"] == "nfs4"
+
+
+@pytest.mark.parametrize(
+    ("state", "severity", "confidence"),
+    [
+        ("D", Severity.CRITICAL, Confidence.WITNESSED),
+        ("S", Severity.CRITICAL, Confidence.STATE),
+        ("R", Severity.MAJOR, Confidence.STATE),
+        ("T", Severity.MAJOR, Confidence.STATE),
+    ],
+)
+def test_the_kernel_is_the_second_witness_of_a_hang(
+    proc: Path, state: str, severity: Severity, confidence: Confidence
+) -> None:
+    (proc / "77/stat").write_text(f"77 (wor) ker) {state} 1 77")
+
+    found = hang.finding(CHECK, hang.evidence(77, "statvfs /home", 5.0, proc))
+
+    assert (found.severity, found.confidence) == (severity, confidence)
 
 
 @pytest.mark.parametrize("doing", ["read /home/user/file", "ask 0000:3b:00.0", "check fs_mounts", ""])

@@ -224,3 +224,35 @@ def test_the_kernel_s_word_of_a_failing_server_or_file_system_wakes_it(line: str
 def test_the_kernel_s_everyday_word_does_not_wake_it(line: str) -> None:
     assert CHECK.kernel_wakes
     assert not kernel_pattern(CHECK.kernel_wakes).match(line)
+
+
+def test_every_finding_about_a_mount_carries_source_and_type(tmp_path: Path) -> None:
+    broken = (
+        replace(HOME, error="ESTALE"),
+        replace(HOME, point="/b", error="EIO"),
+        replace(HOME, point="/c", emergency=True),
+        replace(HOME, point="/d", super_read_only=True),
+    )
+    policy = Policy(expected={"/d": Expected()})
+
+    said = [*found(*broken, policy=policy), *found()]
+
+    assert {f.fault for f in said} == {"mount_stale", "mount_failing", "mount_read_only", "mount_missing"}
+    assert {(f.evidence["source"], f.evidence["fstype"]) for f in said} == {("nfs01:/home", "nfs4")}
+
+
+SSHFS = "90 22 0:55 / /home/kim/far rw,nosuid shared:9 - fuse.sshfs kim@far:/ rw,user_id={user},group_id=1000"
+
+
+def test_what_a_user_mounted_with_fuse_is_neither_asked_nor_judged(tmp_path: Path) -> None:
+    errors = '"/home/kim/far" = "ENOTCONN"\n'
+    host = machine(tmp_path, ROOT, SSHFS.format(user=1000), errors=errors)
+
+    assert list(judge(read(host), None, Policy())) == []
+
+
+def test_what_root_mounted_with_fuse_is_judged(tmp_path: Path) -> None:
+    errors = '"/home/kim/far" = "ENOTCONN"\n'
+    host = machine(tmp_path, ROOT, SSHFS.format(user=0), errors=errors)
+
+    assert faults(list(judge(read(host), None, Policy()))) == {("/home/kim/far", "mount_failing"): Severity.MAJOR}

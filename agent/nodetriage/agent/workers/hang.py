@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-from nodetriage.checks.model import Check, Finding, Scalar, Severity
+from nodetriage.checks.model import Check, Confidence, Finding, Scalar, Severity
 from nodetriage.checks.model.faults import faults
 
 STACK_FRAMES = 12
+_NOT_WAITING = ("R", "T", "t")  # states of proc_pid_stat(5)
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -15,8 +16,7 @@ def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) 
     """State, wchan and stack (root only) from proc(5). Not /proc/PID/cmdline: it blocks for a D-state process."""
     seen: dict[str, Scalar] = {"doing": doing, "waited_s": round(waited_s, 3), "pid": pid}
     stat, wchan, stack = (_text(proc / str(pid) / name) for name in ("stat", "wchan", "stack"))
-    if source := _mount_source(_target(seen), proc):
-        seen["source"] = source
+    seen |= _mount(_target(seen), proc)
     if state := stat.rpartition(")")[2].split():
         seen["state"] = state[0]
     if wchan and wchan != "0":
@@ -27,14 +27,20 @@ def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) 
 
 
 def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
-    """The hang as a finding. Its component is the path or PCI device of the call that hangs, else the check."""
+    """The hang as a finding. Its component is the path or PCI device of the call that hangs, else the check.
+
+    The kernel is the second witness: it says whether the process waits in it. One that runs or was stopped is slow for
+    another reason, as on an overloaded node, and is no reason to remove the node at once.
+    """
     target = _target(seen)
     fault = faults().get(check.hung_fault)
+    severity = fault.severity if fault else Severity.WARNING
     return Finding(
         component=target if target.startswith("/") or _PCI.fullmatch(target) else check.name,
         fault=check.hung_fault,
-        severity=fault.severity if fault else Severity.WARNING,
+        severity=min(severity, Severity.MAJOR) if seen.get("state") in _NOT_WAITING else severity,
         evidence=seen,
+        confidence=Confidence.WITNESSED if seen.get("state") == "D" else Confidence.STATE,
     )
 
 
@@ -42,17 +48,17 @@ def _target(seen: dict[str, Scalar]) -> str:
     return str(seen["doing"]).partition(" ")[2].removeprefix("/proc/1/root")
 
 
-def _mount_source(point: str, proc: Path) -> str:
-    """What is mounted there, as "fs1:/home", by process 1's mount table (proc_pid_mountinfo(5)); "" if nothing is.
+def _mount(point: str, proc: Path) -> dict[str, Scalar]:
+    """Source ("fs1:/home") and type of what is mounted there, by process 1's mount table (proc_pid_mountinfo(5)).
 
-    The table is the kernel's own: reading it asks no file system.
+    The table is the kernel's own: reading it asks no file system. Empty where nothing is mounted there.
     """
-    found = ""
+    found: dict[str, Scalar] = {}
     for line in _text(proc / "1" / "mountinfo").split("\n"):
         left, _, right = line.partition(" - ")
         fields, rest = left.split(" "), right.split(" ")
         if len(fields) > 5 and len(rest) > 1 and _plain(fields[4]) == point:
-            found = _plain(rest[1])  # the last one lies over the others
+            found = {"source": _plain(rest[1]), "fstype": rest[0]}  # the last one lies over the others
     return found
 
 

@@ -28,13 +28,14 @@ class Mount:
     super_read_only: bool  # the whole file system
     emergency: bool  # the kernel made it read-only after an error
     device: str = ""  # major:minor; one file system may be mounted at several points
+    by_user: bool = False  # a user other than root mounted it, with FUSE
     automounted: bool = False  # mounted on or below an autofs trigger
     error: str = ""  # the errno name with which statvfs(2) failed
 
     @property
     def real(self) -> bool:
-        """Whether there is a disk or a server behind it."""
-        return self.fstype not in _PSEUDO
+        """Whether there is a disk or a server behind it, and no program of a user."""
+        return self.fstype not in _PSEUDO and not self.by_user
 
     @property
     def local(self) -> bool:
@@ -74,7 +75,7 @@ def read_mounts(host: Host) -> tuple[Mount, ...]:
     return tuple(
         Mount(
             m.point, m.fstype, m.source, m.mount_read_only, m.super_read_only, m.emergency, m.device,
-            automounted=any(m.point == t or m.point.startswith(f"{t.rstrip('/')}/") for t in triggers),
+            m.by_user, automounted=any(m.point == t or m.point.startswith(f"{t.rstrip('/')}/") for t in triggers),
         )
         for m in (*top.values(), *bare.values())
     )  # fmt: skip
@@ -94,6 +95,7 @@ def _mount(line: str) -> Mount:
         super_read_only="ro" in super_options,
         emergency="emergency_ro" in super_options,
         device=fields[2],
+        by_user=any(o.startswith("user_id=") and o != "user_id=0" for o in super_options),
     )
 
 

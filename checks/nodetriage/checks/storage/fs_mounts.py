@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from nodetriage.checks.model import Check, Finding, Host, Severity
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity
 from nodetriage.checks.readers.mounts import Fstab, Mount, on_autofs, read_fstab, read_mounts, root_of_init
 from nodetriage.checks.rules.disk_lines import MOUNT_FAILS
+
+_UNSEEN = ("EACCES", "EPERM", "ENOENT")  # the agent may not see it, or it was just unmounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +70,18 @@ def judge(now: Table, before: Table | None, policy: Policy) -> Iterator[Finding]
     mounted = {m.point: m for m in now.mounts}
     for point, missing in expected.items():
         if point not in mounted and not on_autofs(point, now.mounts):
-            yield Finding(point, "mount_missing", missing.severity)
+            entry = next((e for e in now.fstab if e.point == point), None)
+            facts: dict[str, Scalar] = {"fstype": entry.fstype, "source": entry.source} if entry else {}
+            yield Finding(point, "mount_missing", missing.severity, facts)
     for mount in now.mounts:
-        if any(fnmatchcase(mount.point, pattern) for pattern in policy.ignore):
-            continue
         wanted = expected.get(mount.point)
+        if any(fnmatchcase(mount.point, p) for p in policy.ignore) or (mount.by_user and wanted is None):
+            continue
         severity = wanted.severity if wanted else Severity.MAJOR
         facts = {"fstype": mount.fstype, "source": mount.source}
         if mount.error == "ESTALE":
             yield Finding(mount.point, "mount_stale", severity, facts)
-        elif mount.error and mount.error not in (
-            "EACCES",
-            "EPERM",
-            "ENOENT",
-        ):  # the agent may not see it, or it was just unmounted
+        elif mount.error and mount.error not in _UNSEEN:
             yield Finding(mount.point, "mount_failing", severity, {**facts, "error": mount.error})
         if mount.emergency:
             yield Finding(mount.point, "mount_read_only", Severity.CRITICAL, {**facts, "emergency_ro": True})
