@@ -17,7 +17,7 @@ from nodetriage.controller.engine import actions
 from nodetriage.controller.policy.state import Action, ActionKind, ActionOutcome
 from nodetriage.controller.scheduler import SchedulerRefused, SchedulerUnavailable
 from nodetriage.controller.slurm.client import Slurm
-from nodetriage.controller.store import schema, state_store
+from nodetriage.controller.store import job_hits, schema
 
 pytestmark = pytest.mark.slurm
 # The first time is the drain's, the second the requeue's.
@@ -52,7 +52,7 @@ def test_a_high_fault_drains_its_node_and_requeues_its_jobs_and_no_other(
     assert slurm_cluster.job(other)["Restarts"] == "0"
     assert slurm_cluster.job(other)["JobState"] == "RUNNING"
     with controller.engine.connect() as connection:
-        hits = [state_store.job_of(d) for d in connection.execute(select(schema.job_hits.c.document)).scalars()]
+        hits = [job_hits.job_of(d) for d in connection.execute(select(schema.job_hits.c.document)).scalars()]
     assert {(h.job, h.gpus, h.user, h.nodes) for h in hits} == {
         (str(one), 0, "root", "n1"),
         (str(two), 2, "root", "n1"),

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.settings.rules import Mode, Policy
-from nodetriage.controller.store import history, schema, state_store
+from nodetriage.controller.store import history, job_hits, schema
 from nodetriage.controller.store.database import open_database
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
@@ -106,6 +106,6 @@ async def test_the_jobs_on_a_node_are_kept_at_the_time_of_a_grave_event_even_if_
         while not hits:
             hits = list(await store.read(lambda c: c.execute(select(schema.job_hits)).all()))
         (hit,) = hits
-        job = state_store.job_of(hit.document)
+        job = job_hits.job_of(hit.document)
         assert (hit.incident, hit.node) == ("event-2", "n1")
         assert (job.job, job.gpus, job.qos, job.restarts, job.node_count) == ("11", 16, "high", 2, 2)

@@ -24,7 +24,7 @@ from nodetriage.controller.policy.state import (
 )
 from nodetriage.controller.scheduler import JobView, NodeView
 from nodetriage.controller.settings.rules import Mode, Policy
-from nodetriage.controller.store import action_queue, schema, state_store
+from nodetriage.controller.store import action_queue, job_hits, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.v1 import health_pb2 as pb
 
@@ -88,7 +88,7 @@ def test_after_each_step_the_database_remembers_exactly_the_state(engine: Engine
         2,
     )
     state = take(engine, state, Tick(), NOW + timedelta(days=2))
-    assert state.jobs == {}
+    assert not state.jobs
     assert loaded(engine) == state
 
 
@@ -102,7 +102,7 @@ def test_transitions_incidents_and_jobs_are_kept_as_history(engine: Engine) -> N
     assert moved == [(None, "Healthy", NOW), ("Healthy", "Suspect", NOW), ("Suspect", "Drained", NOW)]
     assert (incident.incident, incident.causes, incident.closed_us) == ("261130-1", "gpu_off_bus", None)
     assert incident.drained_us == state_store.to_us(NOW)
-    assert state_store.job_of(hit.document) == JOB
+    assert job_hits.job_of(hit.document) == JOB
 
 
 def test_a_step_that_is_not_committed_left_nothing(engine: Engine) -> None:

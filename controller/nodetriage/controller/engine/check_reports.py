@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model.faults import faults
 from nodetriage.controller.policy.drains.return_gate import MOST_CHECKS
+from nodetriage.controller.policy.facts.nodes import nodes_of
 from nodetriage.controller.policy.fleet_state import CheckFact, ChecksReported
 from nodetriage.controller.policy.state import FleetState, NodeFacts
 from nodetriage.controller.store.fleet import NEVER_RAN
@@ -25,7 +26,9 @@ _OUTCOMES = {
 
 def reports(state: FleetState, heard: Callable[[str], Seen | None]) -> list[ChecksReported]:
     """What is new of the nodes that a drain of ours keeps out of work, or whose reboot is awaited."""
-    wanted = (n for n in state.nodes.values() if (n.drain is not None and not n.drain.theirs) or n.reboot_at)
+    known = nodes_of(state.nodes)
+    busy = (known[name] for name in sorted(known.busy))
+    wanted = (n for n in busy if (n.drain is not None and not n.drain.theirs) or n.reboot_at)
     found = ((node, _report(node, heard(node.node))) for node in wanted)
     return [report for node, report in found if report is not None and _is_news(node, report)]
 

@@ -140,7 +140,8 @@ def policy_row(policy: Policy, now: datetime) -> Mapping[str, Any]:
 
 def snapshot_row(state: FleetState, now: datetime) -> Mapping[str, Any]:
     """The whole memory: a replay may begin here."""
-    return {"at_us": to_us(now), "kind": "snapshot", "document": zlib.compress(msgspec.json.encode(state))}
+    document = msgspec.json.encode(state, enc_hook=dict)  # of its maps
+    return {"at_us": to_us(now), "kind": "snapshot", "document": zlib.compress(document)}
 
 
 def snapshot_of(document: bytes) -> FleetState:

@@ -14,7 +14,7 @@ import structlog
 from nodetriage.controller.policy import liveness
 from nodetriage.controller.policy.state import Event, EventKind, FleetState, NodeEvent, SchedulerFailed, SchedulerSeen
 from nodetriage.controller.scheduler import JobView, Scheduler, SchedulerError, SchedulerRefused, with_maintenance
-from nodetriage.controller.store import state_store
+from nodetriage.controller.store import job_hits, state_store
 from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2
 
@@ -168,7 +168,7 @@ class Poller:
         jobs: tuple[JobView, ...] = await self._scheduler.jobs_on(node)
         if jobs:
             now = self._reconciler.now()
-            await self._reconciler.write(lambda c: state_store.keep_jobs(c, f"event-{event}", node, jobs, now))
+            await self._reconciler.write(lambda c: job_hits.keep_jobs(c, f"event-{event}", node, jobs, now))
 
 
 def merged(*sources: Places) -> dict[str, tuple[str, ...]]:

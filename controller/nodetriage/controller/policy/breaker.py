@@ -20,7 +20,8 @@ def count_failing(work: UnitOfWork, limits: BreakerLimits) -> None:
     facts = work.fleet.breaker
     if facts.is_open:
         return
-    drains = (n.drain for n in work.nodes() if n.drain is not None and not n.drain.theirs and repair.counts(n))
+    drained = (*work.waiting(), *work.out())
+    drains = (n.drain for n in drained if n.drain is not None and not n.drain.theirs and repair.counts(n))
     failing = sum(_counts(facts, drain.wanted_at, work.now, limits) for drain in drains)
     limit = limits.failing_limit(fleet_size(work.fleet))
     if failing >= limit:

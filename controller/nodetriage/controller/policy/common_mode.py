@@ -230,7 +230,8 @@ def said(incident: FleetIncident) -> str:
 
 
 def _nodes_in(work: UnitOfWork, incident: FleetIncident) -> list[str]:
-    shown = ((name, work.node(name)) for name in work.showing(incident.fault))
+    began = sorted(work.showing(incident.fault).items(), key=lambda one: (one[1], one[0]))
+    shown = ((name, work.node(name)) for name, _ in began)
     return [name for name, node in shown if node and any(covers(incident, node, f) for f in node.findings)]
 
 

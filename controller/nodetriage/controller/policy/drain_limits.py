@@ -1,5 +1,6 @@
 """How many drains may go on: pure. What is held stays WANTED, with the reason, and is looked at again each turn."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -7,38 +8,54 @@ from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker
 from nodetriage.controller.policy.drains import repair
 from nodetriage.controller.policy.drains.budget import Budget
+from nodetriage.controller.policy.facts.nodes import nodes_of
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, DrainStatus, FleetState, NodeFacts
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.rules import DrainLimits, Policy
 
 
-def release(work: UnitOfWork, policy: Policy) -> None:
-    """Lets through what the limits allow, the worst first and of equals the oldest; notes of the rest why not."""
-    waiting = [n for n in work.nodes() if n.drain is not None and n.drain.status is DrainStatus.WANTED]
+def release(work: UnitOfWork, policy: Policy, only: Iterable[str] | None = None) -> None:
+    """Lets through what the limits allow, the worst first and of equals the oldest; notes of the rest why not.
+
+    Where nothing made room since the others were looked at, `only` these nodes are looked at first, and the others
+    not at all while the limits hold these too.
+    """
+    waiting = work.waiting()
     if not waiting:
         return
-    state, budget = work.state, Budget(work, policy.drain_limits)
-    out = _out_of(state)
+    budget, out = Budget(work, policy.drain_limits), _out_of(work)
+    if only is not None:
+        first = [node for name in only if (node := work.node(name)) and _waits(node)]
+        if all(_held(work, node, budget, out, policy) for node in first):
+            waiting = tuple(first)
     for node in sorted(waiting, key=_order):
         drain = node.drain
         assert drain is not None
-        why = "" if drain.at_once else _why(work, node, drain, budget, policy.drain_limits)
-        short = "" if why else _short(state, node, out, policy.drain_limits)
-        if short and drain.severity < Severity.CRITICAL and not drain.at_once:
-            why = short
+        why = _held(work, node, budget, out, policy)
         if why:
             if why != drain.queued_reason:
                 work.put(replace(node, drain=replace(drain, queued_reason=why)))
             continue
         budget.admit(node, drain, work)
-        out.add(node.node)
         _let_through(work, node, drain)
-        if short:
+        if short := _short(work.fleet, node, out, policy.drain_limits):
             text = f"drained all the same: {short}"
             work.notify(NoticeKind.RESERVATION_SHORT, drain.incident, text, node=node.node, incident=drain.incident)
+        out.add(node.node)
         breaker.count_action(work, policy.breaker)
     work.set_admitted(budget.admitted)
+
+
+def _held(work: UnitOfWork, node: NodeFacts, budget: Budget, out: set[str], policy: Policy) -> str:
+    """Which limit holds the drain; "" where it goes through."""
+    drain, limits = node.drain, policy.drain_limits
+    assert drain is not None
+    if drain.at_once:
+        return ""
+    if why := _why(work, node, drain, budget, limits):
+        return why
+    return _short(work.fleet, node, out, limits) if drain.severity < Severity.CRITICAL else ""
 
 
 def _let_through(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
@@ -88,7 +105,7 @@ def ask_for_reason(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
 
 def held(state: FleetState) -> tuple[NodeFacts, ...]:
     """The queue, as it would be released."""
-    waiting = (n for n in state.nodes.values() if n.drain is not None and n.drain.status is DrainStatus.WANTED)
+    waiting = (state.nodes[name] for name in nodes_of(state.nodes).waiting)
     return tuple(sorted(waiting, key=_order))
 
 
@@ -97,10 +114,13 @@ def _order(node: NodeFacts) -> tuple[int, datetime, str]:
     return (-node.drain.severity, node.drain.wanted_at, node.node)
 
 
-def _out_of(state: FleetState) -> set[str]:
+def _waits(node: NodeFacts) -> bool:
+    return node.drain is not None and node.drain.status is DrainStatus.WANTED
+
+
+def _out_of(work: UnitOfWork) -> set[str]:
     """Nodes of reservations that nobody can use: by the scheduler's word, or by ours."""
-    ours = {n.node for n in state.nodes.values() if n.drain is not None and n.drain.status is not DrainStatus.WANTED}
-    return ours.union(*(r.out for r in state.reservations))
+    return {n.node for n in work.out()}.union(*(r.out for r in work.fleet.reservations))
 
 
 def _short(state: FleetState, node: NodeFacts, out: set[str], limits: DrainLimits) -> str:

@@ -151,7 +151,7 @@ def open_incident(
         witnessed=is_witnessed(finding),
     )
     work.put(replace(facts, drain=drain))
-    work.ask_limits = True
+    work.wanting[facts.node] = None
     breaker.count_failing(work, policy.breaker)
 
 

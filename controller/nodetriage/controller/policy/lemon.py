@@ -100,7 +100,7 @@ def _lifted(work: UnitOfWork, node: NodeFacts, policy: Policy) -> bool:
 
 def _has_room(work: UnitOfWork, node: NodeFacts, why: str, rules: Lemons) -> bool:
     """Whether the fleet may have one lemon more. Tells where it may not."""
-    lemons = sum(n.state is NodeState.LEMON for n in work.nodes())
+    _, lemons = work.counts()
     if lemons < rules.most(fleet_size(work.fleet)):
         return True
     text = f"{node.node} {why}, but {lemons} nodes are lemons already: treated as before"

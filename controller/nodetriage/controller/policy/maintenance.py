@@ -58,7 +58,7 @@ def _wrong_end(now: datetime, until: datetime, rules: Maintenance) -> str:
 
 def tick(work: UnitOfWork) -> tuple[str, ...]:
     """Ends maintenance whose time is over; returns its nodes, which are looked at again."""
-    over = [n for n in work.nodes() if n.maintenance and n.maintenance.until and work.now >= n.maintenance.until]
+    over = [n for n in work.busy() if n.maintenance and n.maintenance.until and work.now >= n.maintenance.until]
     for node in over:
         assert node.maintenance is not None
         by = f"{node.maintenance.actor}: {node.maintenance.reason}"

@@ -56,7 +56,7 @@ def _end_waiting(work: UnitOfWork, policy: Policy) -> None:
     limit_s = policy.requeue.leave_within_s
     if not limit_s or policy.mode is not Mode.ENFORCE or breaker.queued_reason(work.fleet):
         return
-    for node in tuple(work.nodes()):
+    for node in work.out():
         drain = node.drain
         if drain is None or drain.done_at is None or not _waits_for_jobs(node, drain):
             continue
@@ -84,7 +84,7 @@ def forget(work: UnitOfWork, action: Action) -> None:
 def tick(work: UnitOfWork, policy: Policy) -> None:
     """Releases jobs whose back-off is over; forgets old requeues; ends the wait for jobs on drained nodes."""
     _end_waiting(work, policy)
-    for job in tuple(work.state.jobs.values()):
+    for job in sorted(work.state.jobs.values(), key=lambda j: j.job):
         if job.release_at is not None:
             if work.now >= job.release_at:
                 work.put_job(replace(job, release_at=None))

@@ -1,13 +1,21 @@
 """The policy's values: its state, its inputs, its actions. Frozen, and nothing here reads or acts."""
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from immutables import Map
 
 from nodetriage.checks.model import Confidence, Severity
 from nodetriage.controller.policy.agents.epoch import Epoch
+from nodetriage.controller.policy.facts.kinds import NEXT as NEXT
+from nodetriage.controller.policy.facts.kinds import ActionKind as ActionKind
+from nodetriage.controller.policy.facts.kinds import ActionOutcome as ActionOutcome
+from nodetriage.controller.policy.facts.kinds import DrainStatus as DrainStatus
+from nodetriage.controller.policy.facts.kinds import EventKind as EventKind
+from nodetriage.controller.policy.facts.kinds import NodeState as NodeState
+from nodetriage.controller.policy.facts.nodes import NO_NODES, nodes_of, persistent
 from nodetriage.controller.policy.fleet_state import (
     AdmittedDrain,
     AgentAhead,
@@ -26,63 +34,7 @@ from nodetriage.controller.policy.notices import Notice, Reply
 from nodetriage.controller.policy.orders.command import OperatorCommand as OperatorCommand
 from nodetriage.controller.scheduler import JobView, NodeView, ReservationView
 
-
-class NodeState(enum.StrEnum):
-    BURN_IN = "BurnIn"  # being proved before it may work
-    HEALTHY = "Healthy"
-    SUSPECT = "Suspect"  # something was found; no new jobs as soon as the drain limits allow
-    DRAINED = "Drained"  # out of the scheduler's hands, nothing of ours left running on it
-    REPAIR = "Repair"
-    LEMON = "Lemon"  # failed too often; not taken back automatically
-    RETIRED = "Retired"
-
-
-NEXT: Mapping[NodeState, frozenset[NodeState]] = {
-    NodeState.BURN_IN: frozenset({NodeState.HEALTHY, NodeState.REPAIR}),
-    NodeState.HEALTHY: frozenset({NodeState.SUSPECT, NodeState.LEMON}),
-    NodeState.SUSPECT: frozenset({NodeState.HEALTHY, NodeState.DRAINED}),
-    NodeState.DRAINED: frozenset({NodeState.REPAIR}),
-    NodeState.REPAIR: frozenset({NodeState.BURN_IN, NodeState.RETIRED}),
-    NodeState.LEMON: frozenset({NodeState.REPAIR}),
-    NodeState.RETIRED: frozenset({NodeState.BURN_IN}),  # an operator takes the word back
-}
-
-
-class EventKind(enum.StrEnum):
-    """The kinds of an agent's event that say something about a finding or a boot; the rest is history only."""
-
-    RAISED = "raised"
-    CHANGED = "changed"
-    REPEATED = "repeated"
-    CLEARED = "cleared"
-    STARTED = "started"
-    REFUSED = "refused"  # a hook refused a job for the finding
-    OTHER = "other"
-
-
-class DrainStatus(enum.StrEnum):
-    WANTED = "wanted"  # the drain limits have not let it through yet
-    ASKED = "asked"  # the action is recorded and is being done
-    DONE = "done"  # the scheduler has shown it
-    RETURNING = "returning"  # the undrain is recorded and is being done
-
-
-class ActionKind(enum.StrEnum):
-    DRAIN = "drain"
-    REQUEUE = "requeue"
-    RELEASE = "release"
-    CANCEL = "cancel"  # a job that cannot be requeued is ended
-    WARN = "warn"  # a message to a job: its node leaves after it
-    UNDRAIN = "undrain"
-    SHADOW = "shadow"  # what would be done, and is not
-
-
-class ActionOutcome(enum.StrEnum):
-    DONE = "done"
-    THEIRS = "theirs"  # someone else had drained the node: their reason stays
-    GONE = "gone"  # nothing was left to do: the job had ended, or was already requeued
-    REFUSED = "refused"  # the scheduler will not do it; the text says why
-    CANCELLED = "cancelled"  # looked at again before it was done, and no longer wanted
+NOTHING: Map[str, Any] = Map()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +119,8 @@ class FleetState:
 
     cursor: int = 0  # of the last event that was weighed
     incidents: int = 0  # how many were ever opened
-    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
-    jobs: Mapping[str, JobFacts] = field(default_factory=dict)
+    nodes: Mapping[str, NodeFacts] = NO_NODES
+    jobs: Mapping[str, JobFacts] = NOTHING
     admitted: tuple[AdmittedDrain, ...] = ()  # within the last hour
     sizes: Mapping[str, int] = field(default_factory=dict)  # nodes in each partition and place; "" is the fleet
     breaker: BreakerFacts = field(default_factory=BreakerFacts)
@@ -177,9 +129,15 @@ class FleetState:
     incidents_ended: Mapping[str, datetime] = field(default_factory=dict)  # of the fleet, by fault, the last one
     reservations: tuple[ReservationFact, ...] = ()
     versions: Mapping[str, datetime] = field(default_factory=dict)  # of agents, each when it was first met
-    hooks: Mapping[str, HookFacts] = field(default_factory=dict)  # by node: what its Slurm hooks may refuse jobs for
-    showing: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)  # fault -> node -> when last raised
+    hooks: Mapping[str, HookFacts] = NOTHING  # by node: what its Slurm hooks may refuse jobs for
+    showing: Mapping[str, Mapping[str, datetime]] = NOTHING  # fault -> node -> when last raised
     epoch: Epoch = field(default_factory=Epoch)
+
+    def __post_init__(self) -> None:
+        """Maps that share what did not change: a step costs the same however large the fleet is."""
+        object.__setattr__(self, "nodes", nodes_of(self.nodes))
+        for name in ("jobs", "hooks", "showing"):
+            object.__setattr__(self, name, persistent(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

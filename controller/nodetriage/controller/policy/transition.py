@@ -57,8 +57,8 @@ def step(state: FleetState, event: Event, now: datetime, policy: Policy) -> Step
     _evaluate(work, names, policy)
     if isinstance(event, SchedulerSeen | Tick):
         work.ask_limits = True
-    if work.ask_limits:
-        drain_limits.release(work, policy)
+    if work.ask_limits or work.wanting:
+        drain_limits.release(work, policy, None if work.ask_limits else work.wanting)
         held.tell(work, policy, None if isinstance(event, Tick) else names)
     grants.decide(work, names, policy)
     return work.step()
@@ -107,7 +107,7 @@ def _tick(work: UnitOfWork, event: Tick, policy: Policy) -> tuple[str, ...]:
     fleet_orders.tick(work)
     freed = (*maintenance.tick(work), *common_mode.tick(work, policy))
     horizon = evaluate.horizon(policy)
-    waiting = (n.node for n in work.nodes() if event.thorough or evaluate.waits(n, work.now, horizon))
+    waiting = (n.node for n in work.busy() if event.thorough or evaluate.waits(n, work.now, horizon))
     return (*freed, *waiting)
 
 

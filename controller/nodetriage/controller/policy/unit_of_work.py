@@ -5,6 +5,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from immutables import Map
+
+from nodetriage.controller.policy.facts.nodes import nodes_of, persistent
 from nodetriage.controller.policy.fleet_state import AdmittedDrain
 from nodetriage.controller.policy.notices import Notice, NoticeKind, Reply
 from nodetriage.controller.policy.state import (
@@ -20,6 +23,7 @@ from nodetriage.controller.policy.state import (
 )
 
 CONTROLLER = "nodetriage"
+_NOTHING: Map[str, datetime] = Map()
 
 
 class IllegalTransition(Exception):
@@ -32,28 +36,28 @@ class UnitOfWork:
     def __init__(self, state: FleetState, now: datetime) -> None:
         self.now = now
         self._state = state
-        self._nodes: dict[str, NodeFacts] | None = None
-        self._jobs: dict[str, JobFacts] | None = None
-        self._showing: dict[str, dict[str, datetime]] = {}  # the faults whose nodes changed in this turn
+        self._nodes = nodes_of(state.nodes)
+        self._jobs = persistent(state.jobs)
+        self._showing = persistent(state.showing)
+        self._cursor = state.cursor
         self._actions: list[Action] = []
         self._transitions: list[Transition] = []
         self._notices: list[Notice] = []
         self.reply: Reply | None = None
-        self.ask_limits = False  # something wants to be let through, or room was made
+        self.ask_limits = False  # room was made, or a limit is another one: all that is held is looked at again
+        self.wanting: dict[str, None] = {}  # nodes whose drain was not wanted before
 
     def step(self) -> Step:
-        nodes = self._state.nodes if self._nodes is None else self._nodes
-        jobs = self._state.jobs if self._jobs is None else self._jobs
-        state = self._state
-        if nodes is not state.nodes or jobs is not state.jobs:
-            state = replace(state, nodes=nodes, jobs=jobs)
-        if self._showing:
-            state = replace(state, showing=self._all_showing())
-        return Step(state, tuple(self._actions), tuple(self._transitions), tuple(self._notices), self.reply)
+        return Step(self.state, tuple(self._actions), tuple(self._transitions), tuple(self._notices), self.reply)
 
     @property
     def state(self) -> FleetState:
-        return self.step().state
+        before = self._state
+        if self._nodes is not before.nodes or self._jobs is not before.jobs or self._cursor != before.cursor:
+            self._state = replace(
+                before, nodes=self._nodes, jobs=self._jobs, showing=self._showing, cursor=self._cursor
+            )
+        return self._state
 
     @property
     def fleet(self) -> FleetState:
@@ -61,19 +65,39 @@ class UnitOfWork:
         return self._state
 
     def nodes(self) -> tuple[NodeFacts, ...]:
-        return tuple((self._state.nodes if self._nodes is None else self._nodes).values())
+        """All, by name: for what happens rarely."""
+        return tuple(self._nodes.values())
+
+    def waiting(self) -> tuple[NodeFacts, ...]:
+        """The nodes whose drain is held."""
+        return self._of(self._nodes.waiting)
+
+    def out(self) -> tuple[NodeFacts, ...]:
+        """The nodes that are drained or about to be."""
+        return self._of(self._nodes.out)
+
+    def busy(self) -> tuple[NodeFacts, ...]:
+        """The nodes on which something is open or under way: time changes nothing about the others."""
+        return self._of(self._nodes.busy)
+
+    def counts(self) -> tuple[int, int]:
+        """How many nodes are known, and how many are lemons."""
+        return len(self._nodes), len(self._nodes.lemons)
+
+    def _of(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+        # By name: the order of a map depends on the process, and that of incidents must not.
+        return tuple(self._nodes[name] for name in sorted(names))
 
     def node(self, name: str) -> NodeFacts | None:
-        return (self._state.nodes if self._nodes is None else self._nodes).get(name)
+        found: NodeFacts | None = self._nodes.get(name)
+        return found
 
     def job(self, name: str) -> JobFacts | None:
-        return (self._state.jobs if self._jobs is None else self._jobs).get(name)
+        return self._jobs.get(name)
 
     def put(self, node: NodeFacts) -> NodeFacts:
-        if self._nodes is None:
-            self._nodes = dict(self._state.nodes)
         before = self._nodes.get(node.node)
-        self._nodes[node.node] = node
+        self._nodes = self._nodes.put(node)
         old, new = before.findings if before else (), node.findings
         if old is not new:
             self._show(node.node, newest(old), newest(new))
@@ -81,33 +105,28 @@ class UnitOfWork:
 
     def showing(self, fault: str) -> Mapping[str, datetime]:
         """The nodes that have this fault now, each with the time when it was last raised there."""
-        if (found := self._showing.get(fault)) is not None:
-            return found
-        return self._state.showing.get(fault, {})
+        found: Mapping[str, datetime] = self._showing.get(fault, _NOTHING)
+        return found
 
     def _show(self, node: str, old: Mapping[str, datetime], new: Mapping[str, datetime]) -> None:
-        for fault in old.keys() | new.keys():
+        for fault in sorted(old.keys() | new.keys()):
             if old.get(fault) == new.get(fault):
                 continue
-            nodes = self._showing.setdefault(fault, dict(self._state.showing.get(fault, {})))
+            nodes = self._showing.get(fault, _NOTHING)
             if fault in new:
-                nodes[node] = new[fault]
-            else:
-                nodes.pop(node, None)
-
-    def _all_showing(self) -> Mapping[str, Mapping[str, datetime]]:
-        whole = {**self._state.showing, **self._showing}
-        return {fault: nodes for fault, nodes in whole.items() if nodes}
+                nodes = nodes.set(node, new[fault])
+            elif node in nodes:
+                nodes = nodes.delete(node)
+            if nodes:
+                self._showing = self._showing.set(fault, nodes)
+            elif fault in self._showing:
+                self._showing = self._showing.delete(fault)
 
     def put_job(self, job: JobFacts) -> None:
-        if self._jobs is None:
-            self._jobs = dict(self._state.jobs)
-        self._jobs[job.job] = job
+        self._jobs = self._jobs.set(job.job, job)
 
     def forget_job(self, job: str) -> None:
-        if self._jobs is None:
-            self._jobs = dict(self._state.jobs)
-        del self._jobs[job]
+        self._jobs = self._jobs.delete(job)
 
     def enter(self, name: str, state: NodeState) -> NodeFacts:
         """A node that was never seen."""
@@ -137,7 +156,8 @@ class UnitOfWork:
 
     def new_incident(self) -> str:
         """An id that no other incident has; a number in use, given before the database was lost, is skipped."""
-        used = {n.drain.incident for n in self.nodes() if n.drain} | {i.id for i in self._state.fleet_incidents}
+        drained = (self._nodes[name].drain for name in (*self._nodes.waiting, *self._nodes.out))
+        used = {drain.incident for drain in drained if drain} | {i.id for i in self._state.fleet_incidents}
         number = self._state.incidents + 1
         while (name := self._state.epoch.name(self.now, number)) in used:
             number += 1
@@ -153,7 +173,7 @@ class UnitOfWork:
             self._state = replace(self._state, sizes=sizes)
 
     def set_cursor(self, cursor: int) -> None:
-        self._state = replace(self._state, cursor=max(cursor, self._state.cursor))
+        self._cursor = max(cursor, self._cursor)
 
     def set_admitted(self, admitted: tuple[AdmittedDrain, ...]) -> None:
         if admitted != self._state.admitted:

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, or_, select, update
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy.state import Action, ActionDone, ActionKind, ActionOutcome
 from nodetriage.controller.store import schema
-from nodetriage.controller.store.state_store import keep_jobs, to_us
+from nodetriage.controller.store.job_hits import keep_jobs
+from nodetriage.controller.store.state_store import to_us
 
 LONGEST_WAIT_US = 600_000_000  # no try is put off for longer
 

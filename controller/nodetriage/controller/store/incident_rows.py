@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, select
 from nodetriage.checks.model import Severity
 from nodetriage.checks.model.taxonomy import taxonomy
 from nodetriage.controller.policy.state import ActionKind
-from nodetriage.controller.store import history, schema, state_store
+from nodetriage.controller.store import history, job_hits, schema, state_store
 from nodetriage.controller.store.history import EventFilter, StoredEvent
 from nodetriage.controller.store.incidents import (
     Drain,
@@ -59,7 +59,7 @@ def lines(connection: Connection, shown: Incident) -> list[tuple[datetime, str]]
             found.append((action.finished_at, f"{action.outcome or action.status}: {words}"))
     hits = select(schema.job_hits).where(schema.job_hits.c.incident == shown.id)
     for row in connection.execute(hits):
-        job = state_store.job_of(row.document)
+        job = job_hits.job_of(row.document)
         about = (
             f"job {job.job} of {job.user}: {job.state}, {job.node_count} nodes, {job.gpus} GPUs, QOS {job.qos or '-'}"
         )

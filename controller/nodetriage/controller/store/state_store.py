@@ -33,7 +33,6 @@ from nodetriage.controller.policy.state import (
     Step,
     Transition,
 )
-from nodetriage.controller.scheduler import JobView
 from nodetriage.controller.store import schema
 
 NOTICE = "notify"  # the kind of a row of `actions` that is a notice
@@ -92,29 +91,48 @@ def load(connection: Connection) -> FleetState:
     )
 
 
-def save(connection: Connection, before: FleetState, step: Step, now: datetime) -> None:
-    """Writes what a step changed: state and cursor, transitions, incidents, actions."""
+def save(
+    connection: Connection, before: FleetState, step: Step, now: datetime, changed: Iterable[str] | None = None
+) -> None:
+    """Writes what a step changed: state and cursor, transitions, incidents, actions.
+
+    Only nodes of `changed` did; None: any may have.
+    """
     after = step.state
-    for name, node in after.nodes.items():
-        if before.nodes.get(name) is not node:
-            _upsert(connection, schema.node_states, _node_row(node))
-            _save_incident(connection, before.nodes.get(name), node, now)
-            _save_maintenance(connection, before.nodes.get(name), node, now)
-    for name, job in after.jobs.items():
-        if before.jobs.get(name) is not job:
-            _upsert(connection, schema.job_states, {"job": name, "document": msgspec.json.encode(job)})
-    for name in before.jobs.keys() - after.jobs.keys():
-        connection.execute(schema.job_states.delete().where(schema.job_states.c.job == name))
+    nodes = _changed(before.nodes, after.nodes, changed)
+    _upsert_all(connection, schema.node_states, [_node_row(node) for node in nodes])
+    for node in nodes:
+        _save_incident(connection, before.nodes.get(node.node), node, now)
+        _save_maintenance(connection, before.nodes.get(node.node), node, now)
+    if after.jobs is not before.jobs:
+        _save_jobs(connection, before.jobs, after.jobs)
     if step.transitions:
         connection.execute(schema.transitions.insert(), [_transition_row(t) for t in step.transitions])
     for row in (*(_action_row(a, now) for a in step.actions), *(_notice_row(n, now) for n in step.notices)):
-        statement = _insert(connection, schema.actions).values(row)
+        statement = insert_into(connection, schema.actions).values(row)
         connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
     if after.fleet_incidents is not before.fleet_incidents:
         _save_fleet_incidents(connection, before, after, now)
     if after.hooks is not before.hooks:
         _save_hooks(connection, before.hooks, after.hooks)
     _save_rest(connection, before, after)
+
+
+def _changed(
+    before: Mapping[str, NodeFacts], after: Mapping[str, NodeFacts], names: Iterable[str] | None
+) -> list[NodeFacts]:
+    if after is before:
+        return []
+    found = (after[name] for name in sorted(after if names is None else names) if name in after)
+    return [node for node in found if before.get(node.node) is not node]
+
+
+def _save_jobs(connection: Connection, before: Mapping[str, JobFacts], after: Mapping[str, JobFacts]) -> None:
+    new = [{"job": n, "document": msgspec.json.encode(job)} for n, job in after.items() if before.get(n) is not job]
+    _upsert_all(connection, schema.job_states, new)
+    for name in before:
+        if name not in after:
+            connection.execute(schema.job_states.delete().where(schema.job_states.c.job == name))
 
 
 def _save_rest(connection: Connection, before: FleetState, after: FleetState) -> None:
@@ -144,36 +162,26 @@ def _save_hooks(connection: Connection, before: Mapping[str, HookFacts], after: 
         connection.execute(table.delete().where(table.c.node.in_(gone)))
 
 
-def keep_jobs(connection: Connection, incident: str, node: str, jobs: Iterable[JobView], now: datetime) -> None:
-    """What a node's jobs were when something happened: `incident`, or "event-CURSOR" for an event alone."""
-    for job in jobs:
-        row = {
-            "incident": incident,
-            "job": job.job,
-            "restarts": job.restarts,
-            "node": node,
-            "at_us": to_us(now),
-            "document": msgspec.json.encode(job),
-        }
-        statement = _insert(connection, schema.job_hits).values(row)
-        connection.execute(statement.on_conflict_do_nothing(index_elements=["incident", "job", "restarts"]))
-
-
-def job_of(document: bytes) -> JobView:
-    """A job as `job_hits` keeps it."""
-    return msgspec.json.decode(document, type=JobView)
-
-
-def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+def insert_into(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Inserts or updates. Both databases have ON CONFLICT; the SQL standard has not."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def _upsert(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
     key = [column.name for column in table.primary_key]
-    statement = _insert(connection, table).values(row)
+    statement = insert_into(connection, table).values(row)
     changed = {name: statement.excluded[name] for name in row if name not in key}
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))
+
+
+def _upsert_all(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """All rows have the same columns: one statement, executed for each."""
+    if not rows:
+        return
+    key = [column.name for column in table.primary_key]
+    statement = insert_into(connection, table)
+    changed = {name: statement.excluded[name] for name in rows[0] if name not in key}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), list(rows))
 
 
 def _node_row(node: NodeFacts) -> Mapping[str, Any]:

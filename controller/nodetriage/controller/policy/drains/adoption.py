@@ -51,4 +51,4 @@ def take_over(work: UnitOfWork, node: NodeFacts, drain: DrainFact, ours: Ours) -
 
 def is_unknown(work: UnitOfWork, ours: Ours) -> bool:
     """No node has this incident. A reason that a person copied to a second node is that person's there."""
-    return all(n.drain is None or n.drain.incident != ours.incident for n in work.nodes())
+    return all(n.drain is None or n.drain.incident != ours.incident for n in (*work.waiting(), *work.out()))

@@ -33,10 +33,9 @@ class Budget:
         last = {a.node: a for a in work.fleet.admitted if abs(work.now - a.at) < HOUR}
         self.admitted = tuple(a for a in last.values() if (n := work.node(a.node)) is not None and repair.counts(n))
         self._hour = Counter((a.witnessed, area) for a in self.admitted for area in ("", *a.partitions))
-        nodes = work.nodes()
-        size = fleet_size(work.fleet) if work.fleet.sizes else len(nodes)
-        self._known = len(nodes)
-        out = [n for n in nodes if n.drain is not None and repair.is_out(n)]
+        self._known, _ = work.counts()
+        size = fleet_size(work.fleet) if work.fleet.sizes else self._known
+        out = [n for n in work.out() if repair.is_out(n)]
         pool = {n.node for n in repair.pool(out, work.now, limits, size)}
         self._pool_is_full = len(pool) >= limits.repair_pool(size)
         self._out: Counter[tuple[bool, str]] = Counter()

@@ -34,9 +34,7 @@ class _Held(NamedTuple):
 def tell(work: UnitOfWork, policy: Policy, names: Iterable[str] | None = None) -> None:
     """Looks at these nodes, or at all; tells once of each critical finding, and again every `held_notice_s`."""
     again = timedelta(seconds=policy.drain_limits.held_notice_s)
-    nodes = (
-        work.nodes() if names is None else [n for name in dict.fromkeys(names) if (n := work.node(name)) is not None]
-    )
+    nodes = work.busy() if names is None else [n for name in dict.fromkeys(names) if (n := work.node(name)) is not None]
     for node in nodes:
         if not node.findings and node.drain is None and node.upkeep.held_told_at is None:
             continue

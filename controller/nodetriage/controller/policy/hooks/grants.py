@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.policy import breaker, evaluate
+from nodetriage.controller.policy.facts.nodes import persistent
 from nodetriage.controller.policy.fleet_state import HookFacts, HookFinding
 from nodetriage.controller.policy.notices import NoticeKind
 from nodetriage.controller.policy.state import DrainStatus, FindingFact, FleetState, NodeFacts
@@ -31,7 +32,7 @@ def mode(policy: Policy) -> Mode:
 
 def decide(work: UnitOfWork, names: Iterable[str], policy: Policy) -> None:
     """To be called last in a step, with the nodes that it was about: the drain limits have had their say by then."""
-    known = tuple(work.fleet.hooks) if work.ask_limits else ()
+    known = sorted(work.fleet.hooks) if work.ask_limits else ()
     for name in dict.fromkeys((*names, *known)):
         if (node := work.node(name)) is not None:
             _decide(work, node, policy)
@@ -57,8 +58,8 @@ def _decide(work: UnitOfWork, node: NodeFacts, policy: Policy) -> None:
     if not (granted or held or _counts(after, work.now, policy.hooks)):
         after = NOTHING
     if after != before:
-        hooks = {name: facts for name, facts in work.fleet.hooks.items() if name != node.node}
-        work.set_fleet(hooks=hooks if after == NOTHING else {**hooks, node.node: after})
+        hooks = persistent(work.fleet.hooks)
+        work.set_fleet(hooks=hooks.set(node.node, after) if after != NOTHING else hooks.delete(node.node))
         _say_held(work, node.node, before, after)
 
 

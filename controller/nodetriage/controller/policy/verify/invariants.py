@@ -12,6 +12,7 @@ from typing import TypeVar
 from nodetriage.controller.policy import unit_of_work
 from nodetriage.controller.policy.breaker import fleet_size
 from nodetriage.controller.policy.drains import repair
+from nodetriage.controller.policy.facts.nodes import nodes_of, persistent
 from nodetriage.controller.policy.findings import MAX_FINDINGS
 from nodetriage.controller.policy.hooks import grants
 from nodetriage.controller.policy.state import (
@@ -69,7 +70,7 @@ def _fleet(state: FleetState) -> Iterator[str]:
             yield f"fleet incident {fault.id}: it has no fault"
     if state.breaker.is_open and not state.breaker.why:
         yield "breaker: it is open without a reason"
-    if state.showing != unit_of_work.showing(state.nodes.values()):
+    if state.showing != persistent(unit_of_work.showing(state.nodes.values())):
         yield "showing: it is not what the nodes' findings say"
 
 
@@ -145,6 +146,8 @@ def _action(action: Action, state: FleetState, policy: Policy) -> Iterator[str]:
 
 def _hooks(before: FleetState, after: FleetState, now: datetime, policy: Policy) -> Iterator[str]:
     """Grants that this step gives: in mode enforce, and to no more nodes than the limit."""
+    if after.hooks is before.hooks:
+        return
     new = [n for n, f in after.hooks.items() if f.granted and not (n in before.hooks and before.hooks[n].granted)]
     if not new:
         return
@@ -191,9 +194,10 @@ def _at_once(state: FleetState, action: Action) -> bool:
 
 def _over(state: FleetState, now: datetime, limits: DrainLimits) -> Iterator[str]:
     """Of drains for faults that are not witnessed; the others have larger limits of their own."""
-    nodes, size = state.nodes.values(), fleet_size(state)
+    known, size = nodes_of(state.nodes), fleet_size(state)
+    nodes = [known[name] for name in known.out]
     recent = {a.node for a in state.admitted if now - a.at < HOUR and not (a.witnessed or a.refused)}
-    recent &= {n.node for n in nodes if repair.counts(n)}
+    recent = {name for name in recent if name in known and repair.counts(known[name])}
     if len(recent) > limits.max_drains_per_hour:
         yield f"{len(recent)} drains within an hour, more than {limits.max_drains_per_hour}"
     in_repair = {n.node for n in repair.pool(nodes, now, limits, size)}

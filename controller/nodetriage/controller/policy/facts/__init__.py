@@ -1,0 +1,1 @@
+"""What the policy's state is made of."""
