@@ -17,6 +17,7 @@ from nodetriage.checks.fabric import (
     ib_link,
 )
 from nodetriage.checks.gpu import (
+    accelerators,
     gpu_driver,
     gpu_ecc,
     gpu_ecc_corrected,
@@ -77,6 +78,7 @@ ALL: tuple[Check[Any, Any], ...] = (
     gpu_processes.CHECK,
     gpu_inforom.CHECK,
     gpu_driver.CHECK,
+    accelerators.CHECK,
     pcie_link.CHECK,
     pcie_aer.CHECK,
     ib_link.CHECK,

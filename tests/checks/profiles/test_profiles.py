@@ -32,7 +32,20 @@ def site(folder: Path, setting: str) -> AgentSettings:
         ("DGXA100 920-23687-2530-000", ("NVIDIA A100-SXM4-80GB",) * 8, "dgx-a100"),
         ("NVIDIA DGX B200", ("NVIDIA B200",) * 8, "dgx-b200"),
         ("PowerEdge XE9680", H100, "hgx-h100"),
-        ("PowerEdge XE9680", ("NVIDIA H200",) * 8, "generic"),
+        ("PowerEdge XE9680", ("NVIDIA H200",) * 8, "hgx-h200"),
+        ("SYS-A22GA-NBRT", ("NVIDIA B200",) * 8, "hgx-b200"),
+        ("PowerEdge XE9680L", ("NVIDIA B200",) * 8, "hgx-b200"),
+        ("SYS-822GS-NB3RT", ("NVIDIA B300 SXM6 AC",) * 8, "hgx-b300"),
+        ("NVIDIA DGX B300", ("NVIDIA B300 SXM6 AC",) * 8, "dgx-b300"),
+        ("ARS-111GL-NHR", ("NVIDIA GH200 480GB",), "gh200"),
+        ("ARS-221GL-NHIR", ("NVIDIA GH200 144G HBM3e",) * 2, "generic"),  # two on one board
+        ("GB300 NVL", ("NVIDIA GB300",) * 4, "gb300-nvl72-tray"),
+        ("GB200 NVL", ("NVIDIA GB200",) * 4, "gb200-nvl72-tray"),
+        ("GB200 NVL4", ("NVIDIA GB200",) * 4, "generic"),  # no NVSwitches, no rack
+        ("GB300 NVL4", ("NVIDIA GB300",) * 4, "generic"),
+        ("SYS-421GE-TNRT", ("NVIDIA L40S",) * 8, "l40s"),
+        ("G492-ZD0-00", ("NVIDIA A100 80GB PCIe",) * 4, "a100-pcie"),
+        ("PowerEdge XE8545", ("NVIDIA A100-SXM4-80GB",) * 4, "generic"),
         ("NVIDIA GB200 NVL72 Compute Tray", ("NVIDIA GB200",) * 4, "gb200-nvl72-tray"),
         ("Standard PC (Q35 + ICH9, 2009)", H100[:1], "generic"),  # a virtual machine with one GPU of a board
         ("", (), "generic"),
