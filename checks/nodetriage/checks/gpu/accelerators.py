@@ -1,6 +1,6 @@
 """AMD GPUs, by what their driver counts; accelerators of other makers are found, and not looked at.
 
-Source: readers/amdgpu.py names it. Lines of the driver about resets and errors are judged by the checks of the kernel log.
+Source: readers/amdgpu.py names it. The checks of the kernel log judge what the driver logs of resets and errors.
 """
 
 from collections.abc import Iterator
