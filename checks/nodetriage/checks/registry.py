@@ -35,6 +35,7 @@ from nodetriage.checks.gpu import (
     gpu_xid,
 )
 from nodetriage.checks.host import (
+    after_job,
     clock_sync,
     cpu_mce,
     kernel_hang,
@@ -96,6 +97,7 @@ ALL: tuple[Check[Any, Any], ...] = (
     kernel_hang.CHECK,
     clock_sync.CHECK,
     services.CHECK,
+    after_job.CHECK,
     node_drift.CHECK,
     bmc_power.CHECK,
     bmc_sensors.CHECK,

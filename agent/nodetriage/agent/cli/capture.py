@@ -19,6 +19,7 @@ from nodetriage.agent.machine.recorded import command_name, inside
 from nodetriage.agent.machine.redact import Redactor
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, Outcome, Program, Unavailable
+from nodetriage.checks.model.host import Process
 from nodetriage.checks.profiles import catalogue
 
 _NAME_FILES = ("/proc/sys/kernel/hostname", "/etc/hostname")
@@ -134,6 +135,12 @@ class CaptureHost(Host):
         if program.status:
             self._write(f"{name}.status", str(program.status))
         return program
+
+    def processes(self) -> tuple[Process, ...]:
+        processes = super().processes()
+        found = [dataclasses.asdict(process) for process in processes]
+        self._write("/processes.json", self._scrub.text(json.dumps(found, indent=2)))
+        return processes
 
     def boottime_s(self) -> float:
         now_s = super().boottime_s()

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from nodetriage.agent.machine.files import read_whole
 from nodetriage.agent.machine.live import LiveMachine
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
+from nodetriage.checks.model.host import Process
 from nodetriage.checks.model.kernel_rules import KernelRules, matcher
 
 Announce = Callable[[str], None]
@@ -68,7 +69,7 @@ class Machine(Protocol):
 
     def kernel_log(self) -> Iterable[KernelRecord]: ...
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
-
+    def processes(self) -> tuple[Process, ...]: ...
     def abandoned_programs(self) -> int:
         """How many programs that `run` started still sleep in the kernel, where no signal ends them."""
         ...
@@ -247,6 +248,9 @@ class Host:
 
     def _nvidia_gpus(self) -> list[str]:
         return [device.address for device in self.pci_devices() if device.is_nvidia_gpu]
+
+    def processes(self) -> tuple[Process, ...]:
+        return self._machine.processes()
 
     def exclude(self, component: str) -> None:
         self._excluded[component] = None

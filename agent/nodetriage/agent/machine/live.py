@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from nodetriage.agent.machine import boot
-from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Program
+from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Process, Program
 
 if TYPE_CHECKING:
     from nodetriage.agent.machine.nvml import Library
@@ -71,6 +71,11 @@ class LiveMachine:
 
         self._has_run = True
         return commands.run((*self._programs.get(argv[0], argv[:1]), *argv[1:]), timeout_s)
+
+    def processes(self) -> tuple[Process, ...]:
+        from nodetriage.agent.machine import processes
+
+        return processes.of_users(self._announce, boot.boottime_s())
 
     def abandoned_programs(self) -> int:
         if not self._has_run:

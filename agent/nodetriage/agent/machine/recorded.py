@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from nodetriage.agent.machine import kmsg
 from nodetriage.agent.machine.files import LINKS_LIMIT, read_whole
-from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, NotRecorded, Program, Unavailable
+from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, NotRecorded, Process, Program, Unavailable
 from nodetriage.checks.model.settings import ConfigError, decode, load_toml
 
 T = TypeVar("T")
@@ -141,6 +141,16 @@ class RecordedMachine:
                 status = 0
             return Program(status, stdout, "")
         raise Unavailable(f"{program}: not installed")
+
+    def processes(self) -> tuple[Process, ...]:
+        """processes.json: a list of them."""
+        try:
+            listed = json.loads(self._bytes("processes.json"))
+        except FileNotFoundError:
+            raise NotRecorded("the recorded tree has no processes.json") from None
+        if not isinstance(listed, list):
+            raise ValueError("processes.json: expected a list of processes")
+        return tuple(_decoded(Process, one, "processes.json", str(i)) for i, one in enumerate(listed))
 
     def abandoned_programs(self) -> int:
         return 0  # it only reads files

@@ -117,7 +117,7 @@ class HookSettings:
     stale_after: float = 2.0  # a check's result counts for this many of its periods (every_s)
     reuse_s: float = 1.0  # a hook uses a result that is younger, instead of a run of its own
     prolog_checks: tuple[str, ...] = (CHEAP, COMMANDS)  # run before each job: names of checks, cheap, commands
-    epilog_checks: tuple[str, ...] = (CHEAP, "gpu_processes")  # run after each job: likewise
+    epilog_checks: tuple[str, ...] = (CHEAP, "gpu_processes", "after_job")  # run after each job: likewise
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.deadline_s <= 60:

@@ -4,6 +4,7 @@ from nodetriage.checks.model.check import Check, latest
 from nodetriage.checks.model.confidence import Confidence
 from nodetriage.checks.model.finding import Finding, Outcome, Scalar
 from nodetriage.checks.model.host import (
+    FIRST_USER,
     NVIDIA,
     ClockState,
     FsSpace,
@@ -14,6 +15,7 @@ from nodetriage.checks.model.host import (
     NvLink,
     NvmlFailure,
     PciDevice,
+    Process,
     Program,
     RowRemap,
     Unavailable,
@@ -21,6 +23,7 @@ from nodetriage.checks.model.host import (
 from nodetriage.checks.model.severity import Severity
 
 __all__ = [
+    "FIRST_USER",
     "NVIDIA",
     "Check",
     "ClockState",
@@ -35,6 +38,7 @@ __all__ = [
     "NvmlFailure",
     "Outcome",
     "PciDevice",
+    "Process",
     "Program",
     "RowRemap",
     "Scalar",

@@ -10,6 +10,7 @@ from nodetriage.checks.model.finding import Scalar
 
 T = TypeVar("T")
 
+FIRST_USER = 1000  # uid of the first user who is no service (login.defs(5), UID_MIN)
 NVIDIA = 0x10DE  # PCI vendor
 
 
@@ -146,6 +147,22 @@ class Program:
     stderr: str
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of a user (uid from FIRST_USER on). `name` is its comm: at most 15 characters, chosen by the user."""
+
+    pid: int
+    parent: int
+    uid: int
+    name: str
+    state: str  # as proc(5) has it: D sleeps uninterruptibly
+    started_s: float  # CLOCK_BOOTTIME
+    cpu_s: float
+    memory_bytes: int  # resident
+    group: str  # path of its control group
+    devices: tuple[str, ...] = ()  # the devices of accelerators and of RDMA that it has open
+
+
 class Host(Protocol):
     """The only way a check sees the machine. Paths are absolute, without the root prefix.
 
@@ -206,6 +223,10 @@ class Host(Protocol):
 
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         """Runs a program that only reads. Raises Unavailable if it is not installed, TimeoutError if it is late."""
+        ...
+
+    def processes(self) -> tuple[Process, ...]:
+        """The processes of users, at most 4096, the oldest first. Never reads a command line, which can block."""
         ...
 
     def exclude(self, component: str) -> None:
