@@ -10,8 +10,8 @@ import pytest
 from simulated_bmc import SimulatedBmc, missing
 
 from nodetriage.checks.readers import sel
-from nodetriage.checks.rules import sel_rules
-from nodetriage.checks.rules.sel_rules import Worth
+from nodetriage.checks.rules.event_log import sel_rules
+from nodetriage.checks.rules.event_log.sel_rules import Worth
 
 # Offsets of the sensor-specific events (IPMI 2.0, table 42-3) by sensor type.
 OFFSETS = {

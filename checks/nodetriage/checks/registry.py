@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodetriage.checks.bmc import (
     bmc_power,
+    bmc_redfish,
     bmc_sel,
     bmc_sensors,
 )
@@ -102,6 +103,7 @@ ALL: tuple[Check[Any, Any], ...] = (
     bmc_power.CHECK,
     bmc_sensors.CHECK,
     bmc_sel.CHECK,
+    bmc_redfish.CHECK,
 )
 
 

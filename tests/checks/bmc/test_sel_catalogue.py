@@ -16,7 +16,7 @@ import pytest
 from nodetriage.checks.bmc import bmc_sel
 from nodetriage.checks.model import Severity
 from nodetriage.checks.readers import sel
-from nodetriage.checks.rules import sel_follow
+from nodetriage.checks.rules.event_log import redfish_rules, sel_follow, sel_rules
 
 ROOT = Path(__file__).resolve().parents[3]
 SEVERITIES = ("info", "warning", "major", "critical")
@@ -110,16 +110,17 @@ def test_what_is_left_out_is_a_serious_event_that_is_really_judged_otherwise() -
 
 
 def test_the_check_names_every_fault_that_the_table_can_give() -> None:
-    table = tomllib.loads((ROOT / "checks/nodetriage/checks/rules/sel_events.toml").read_text())
+    table = tomllib.loads((ROOT / "checks/nodetriage/checks/rules/event_log/sel_events.toml").read_text())
     given = {fault for t in table["types"].values() for fault in (t["fault"], *t.get("events", {}))}
     given |= {rule["fault"] for rule in table["named"] if "fault" in rule}
 
-    assert set(bmc_sel.CHECK.faults) == given | {"bmc_log_full"}
+    assert set(sel_rules.FAULTS) == given | {sel_rules.UNKNOWN}
+    assert set(bmc_sel.CHECK.faults) == given | {sel_rules.UNKNOWN, "bmc_log_full", *redfish_rules.FAULTS}
     assert set(table["lasting"]) <= given
 
 
 def test_every_event_of_the_table_is_one_that_a_tool_prints_or_that_a_translation_gives() -> None:
-    table = tomllib.loads((ROOT / "checks/nodetriage/checks/rules/sel_events.toml").read_text())
+    table = tomllib.loads((ROOT / "checks/nodetriage/checks/rules/event_log/sel_events.toml").read_text())
     printed = {text.lower() for row in rows() for text in (row["ipmitool"], row["freeipmi"])}
     printed |= set(table["freeipmi"].values())
     named = {

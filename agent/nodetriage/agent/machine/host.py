@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from nodetriage.agent.machine.files import read_whole
 from nodetriage.agent.machine.live import LiveMachine
+from nodetriage.agent.redfish_settings import RedfishSettings
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
 from nodetriage.checks.model.host import Process
 from nodetriage.checks.model.kernel_rules import KernelRules, matcher
@@ -39,40 +40,34 @@ class Machine(Protocol):
 
     def quarantine(self, addresses: frozenset[str]) -> None:
         """Do not ask NVML about the GPUs at these PCI addresses from now on."""
-        ...
 
-    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
-        """Use these first words and arguments for the programs that checks name."""
-        ...
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]], redfish: RedfishSettings | None = None) -> None:
+        """Use these first words and arguments for the programs that checks name, and this Redfish service."""
+
+    def redfish(self, path: str, keep_s: float) -> str: ...
 
     def locate(self, path: str) -> str:
         """The path to give to the kernel. Raises the OSError that was recorded for it."""
-        ...
 
     def locate_link(self, path: str) -> str:
         """Likewise, but for the link itself where the path is a link."""
-        ...
 
     def names(self, folder: str) -> list[str]:
         """The names in the folder. Raises OSError."""
-        ...
 
     def marks(self, folder: str) -> dict[str, int]:
         """The same names, each with a number that changes when the entry is created anew. Raises OSError."""
-        ...
 
     def statvfs(self, path: str) -> FsSpace: ...
 
     def gpus(self, whole: bool, on_bus: Callable[[], list[str]]) -> tuple[Gpu, ...]:
         """`on_bus` gives the PCI addresses of all NVIDIA GPUs, for GPUs that NVML cannot name."""
-        ...
 
     def kernel_log(self) -> Iterable[KernelRecord]: ...
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program: ...
     def processes(self) -> tuple[Process, ...]: ...
     def abandoned_programs(self) -> int:
         """How many programs that `run` started still sleep in the kernel, where no signal ends them."""
-        ...
 
     def clock(self) -> ClockState: ...
     def boottime_s(self) -> float: ...
@@ -115,9 +110,9 @@ class Host:
         """No longer asks NVML about the GPUs at these PCI addresses: after Xid 79, 119 or 120 each call may hang."""
         self._machine.quarantine(addresses)
 
-    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
-        """Sets how this site calls the programs that checks name: another path, more arguments, a wrapper."""
-        self._machine.call_programs(argvs)
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]], redfish: RedfishSettings | None = None) -> None:
+        """Sets how this site calls the programs that checks name, and where the BMC's Redfish service is."""
+        self._machine.call_programs(argvs, redfish)
 
     @property
     def is_tree(self) -> bool:
@@ -269,6 +264,10 @@ class Host:
     def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
         self._announce(f"run {' '.join(argv)}")
         return self._machine.run(argv, timeout_s)
+
+    def redfish(self, path: str, keep_s: float = 0.0) -> str:
+        self._announce(f"GET {path}")
+        return self._machine.redfish(path, keep_s)
 
     @property
     def abandoned_programs(self) -> int:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from nodetriage.agent.machine import boot
-from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Process, Program
+from nodetriage.agent.redfish_settings import RedfishSettings
+from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, Process, Program, Unavailable
 
 if TYPE_CHECKING:
     from nodetriage.agent.machine.nvml import Library
+    from nodetriage.agent.machine.redfish import Client
 
 
 class LiveMachine:
@@ -24,13 +26,29 @@ class LiveMachine:
         self._quarantined: frozenset[str] = frozenset()  # PCI addresses
         self._programs: Mapping[str, tuple[str, ...]] = {}
         self._nvml: Library | None = None
+        self._redfish_settings: RedfishSettings | None = None
+        self._redfish: Client | None = None
         self._has_run = False
 
     def quarantine(self, addresses: frozenset[str]) -> None:
         self._quarantined = addresses
 
-    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]], redfish: RedfishSettings | None = None) -> None:
+        """The Redfish session lasts while its settings are the same."""
         self._programs = argvs
+        if redfish != self._redfish_settings and self._redfish is not None:
+            self._redfish.close()
+            self._redfish = None
+        self._redfish_settings = redfish
+
+    def redfish(self, path: str, keep_s: float) -> str:
+        if self._redfish_settings is None:
+            raise Unavailable("no [redfish] address")
+        if self._redfish is None:
+            from nodetriage.agent.machine.redfish import Client
+
+            self._redfish = Client(self._redfish_settings)
+        return self._redfish.get(path, keep_s)
 
     def locate(self, path: str) -> str:
         return path

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from nodetriage.agent.machine import kmsg
 from nodetriage.agent.machine.files import LINKS_LIMIT, read_whole
+from nodetriage.agent.redfish_settings import RedfishSettings
 from nodetriage.checks.model import ClockState, FsSpace, Gpu, KernelRecord, NotRecorded, Process, Program, Unavailable
 from nodetriage.checks.model.settings import ConfigError, decode, load_toml
 
@@ -44,7 +45,7 @@ class RecordedMachine:
     def quarantine(self, addresses: frozenset[str]) -> None:
         """A recording cannot hang: nothing to do."""
 
-    def call_programs(self, argvs: Mapping[str, tuple[str, ...]]) -> None:
+    def call_programs(self, argvs: Mapping[str, tuple[str, ...]], redfish: RedfishSettings | None = None) -> None:
         """A recording has the output under the program's usual name: nothing to do."""
 
     def locate(self, path: str) -> str:
@@ -151,6 +152,13 @@ class RecordedMachine:
         if not isinstance(listed, list):
             raise ValueError("processes.json: expected a list of processes")
         return tuple(_decoded(Process, one, "processes.json", str(i)) for i, one in enumerate(listed))
+
+    def redfish(self, path: str, keep_s: float) -> str:
+        """redfish/PATH.json: what follows /redfish/v1, up to a "?". Raises Unavailable where there is no redfish/."""
+        if not os.path.isdir(self.locate("/redfish")):
+            raise Unavailable("no [redfish] address")
+        below = path.partition("?")[0].removeprefix("/redfish/v1").strip("/") or "root"
+        return self._bytes(f"redfish/{below}.json").decode("utf-8", "replace")
 
     def abandoned_programs(self) -> int:
         return 0  # it only reads files

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from nodetriage.agent.redfish_settings import RedfishSettings
 from nodetriage.agent.settings import commands, layers
 from nodetriage.agent.settings.layers import Layer
 from nodetriage.agent.site_commands import SiteCommand, check_of
@@ -138,6 +139,7 @@ class Sections:
     spool: SpoolSettings = SpoolSettings()
     hooks: HookSettings = HookSettings()
     programs: ProgramSettings = ProgramSettings()
+    redfish: RedfishSettings = field(default_factory=RedfishSettings)
 
 
 @dataclass(frozen=True, slots=True)

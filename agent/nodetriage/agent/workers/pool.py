@@ -18,7 +18,11 @@ def setup_from(settings: AgentSettings) -> Setup:
     """The settings that workers need."""
     policies = {name: dict(one.overrides) for name, one in settings.checks.items()}
     return Setup(
-        str(settings.agent.root), policies, programs=settings.programs.by_name(), commands=dict(settings.commands)
+        str(settings.agent.root),
+        policies,
+        programs=settings.programs.by_name(),
+        commands=dict(settings.commands),
+        redfish=settings.redfish if settings.redfish.address else None,
     )
 
 

@@ -20,6 +20,7 @@ import msgspec
 from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC
+from nodetriage.agent.redfish_settings import RedfishSettings
 from nodetriage.agent.site_commands import SiteCommand, check_of
 from nodetriage.agent.workers import memory
 from nodetriage.agent.workers.run import run
@@ -47,6 +48,7 @@ class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
     quarantined: tuple[str, ...] = ()
     programs: dict[str, tuple[str, ...]] = {}  # how to call them, by the name that checks use
     commands: dict[str, SiteCommand] = {}  # the site's own checks, by name
+    redfish: RedfishSettings | None = None  # None: not asked
 
 
 class Request(msgspec.Struct, tag="run", tag_field="say", frozen=True):
@@ -158,7 +160,7 @@ class Session:
         if setup.root != self._root:  # otherwise NVML stays initialised
             self._root, self._host = setup.root, Host(setup.root, announce=self._doing.say)
         self._host.quarantine(frozenset(setup.quarantined))
-        self._host.call_programs(setup.programs)
+        self._host.call_programs(setup.programs, setup.redfish)
         commands = {name: check_of(name, command) for name, command in setup.commands.items()}
         self._checks = {**self._shipped, **commands}
         self._policies = {

@@ -2,7 +2,7 @@
 
 Asks `ipmitool sdr type` for power supplies and power units (IPMI 2.0, table 42-3, sensor types 08h and 09h). A supply
 without input still has the status "ok", so what counts is the states that a discrete sensor asserts. Makers give the
-sensor of the redundancy either type.
+sensor of the redundancy either type. Without ipmitool or its BMC, the Redfish service is asked.
 """
 
 import re
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
 from nodetriage.checks.readers import ipmi
+from nodetriage.checks.readers.redfish import parts
+from nodetriage.checks.readers.redfish.service import instead
 
 _FAILED = ("Failure detected", "Config Error", "Configuration error", "Install Error")
 _NO_INPUT = ("AC lost", "AC out-of-range", "input lost", "input out-of-range")
@@ -44,14 +46,18 @@ class Power:
 
 
 def read(host: Host) -> Power:
-    """Raises Unavailable without ipmitool, a BMC or such sensors; ipmi.Silent where the BMC does not answer."""
-    supplies, units = (
-        tuple(s for s in ipmi.sensors(ipmi.ask(host, "sdr", "type", kind)) if s.readable and (s.states or not s.text))
-        for kind in ("Power Supply", "Power Unit")
-    )
+    """Raises Unavailable without such sensors, neither ipmitool's nor Redfish's; ipmi.Silent, OSError, ValueError."""
+    try:
+        supplies, units = (_with_states(ipmi.ask(host, "sdr", "type", t)) for t in ("Power Supply", "Power Unit"))
+    except Unavailable as missing:
+        supplies, units = instead(parts.read_supplies, host, missing), ()
     if not any(sensor.states for sensor in (*supplies, *units)):
         raise Unavailable("the BMC has no sensor with states of power supplies")
     return Power(supplies, units, tuple(s.name for s in supplies if _is_present(s)))
+
+
+def _with_states(text: str) -> tuple[ipmi.Sensor, ...]:
+    return tuple(s for s in ipmi.sensors(text) if s.readable and (s.states or not s.text))
 
 
 def next_state(before: Power | None, now: Power) -> Power:

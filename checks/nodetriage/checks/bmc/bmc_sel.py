@@ -1,17 +1,18 @@
 """New entries of the BMC's system event log that report a hardware failure, and a log that is full.
 
 Asks `ipmitool sel info`, `sel time get` and `sel elist last N` (IPMI 2.0, chapters 31 and 42). The check never clears
-the log: it is evidence, and other programs remember their place in it. rules/sel_events.toml says what it is worth.
+the log: it is evidence, and other programs remember their place in it. rules/event_log has what an entry is worth.
+Where the site names a Redfish service, the entries of its hardware log that the SEL does not have count too.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity
+from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers import ipmi, sel
-from nodetriage.checks.rules import sel_follow, sel_rules
-
-_LAST = 64  # entries in each run; a slow BMC takes half a minute to print a thousand
+from nodetriage.checks.readers.redfish.log import HardwareLog, read_log
+from nodetriage.checks.readers.redfish.service import instead
+from nodetriage.checks.rules.event_log import redfish_rules, sel_follow, sel_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +36,25 @@ class EventLog:
     zone: str = ""
     open: tuple[sel_follow.Open, ...] = ()  # events of earlier runs that have not ended
     strange: int = 0  # lines of no known form
+    redfish: HardwareLog | None = None  # what the Redfish service has; None where the site names none
 
 
 def read(host: Host) -> EventLog:
-    """Raises Unavailable without ipmitool or a BMC; ipmi.Silent where the BMC does not answer; ValueError."""
-    about = dict(line.partition(":")[::2] for line in ipmi.ask(host, "sel", "info").splitlines())
-    facts = {name.strip(): value.strip() for name, value in about.items()}
-    used = facts.get("Percent Used", "").rstrip("%")
-    count = facts.get("Entries", "")
-    if not count.isdecimal():
-        raise ValueError(f"ipmitool sel info: Entries: expected a number, got {count[:80]!r}")
-    text = ipmi.ask(host, "sel", "elist", "last", str(_LAST)) if int(count) else ""
-    newest, strange = sel.log_entries(text)
-    if int(count) and not newest:
-        raise ValueError(f"ipmitool sel elist: expected some of {count} entries, got {text[:80]!r}")
-    now = sel.stamp(ipmi.ask(host, "sel", "time", "get"))
-    overflow = facts.get("Overflow", "false") == "true"
-    return EventLog(now.at_s, int(used) if used.isdecimal() else 0, overflow, newest, now.zone, strange=strange)
+    """Raises Unavailable without both logs; ipmi.Silent where the BMC does not answer; OSError, ValueError."""
+    try:
+        log = sel.read_log(host)
+    except Unavailable as missing:
+        return EventLog(-1.0, 0, overflow=False, entries=(), redfish=instead(read_log, host, missing))
+    try:
+        second = read_log(host)
+    except Unavailable:
+        second = None
+    except (OSError, ValueError):
+        host.exclude("redfish")
+        second = None
+    return EventLog(
+        log.clock.at_s, log.used_pct, log.overflow, log.entries, log.clock.zone, strange=log.strange, redfish=second
+    )
 
 
 def judge(now: EventLog, before: EventLog | None, policy: Policy) -> Iterator[Finding]:
@@ -59,7 +62,8 @@ def judge(now: EventLog, before: EventLog | None, policy: Policy) -> Iterator[Fi
         full: dict[str, Scalar] = {"used_pct": now.used_pct, "overflow": now.overflow}
         yield Finding(ipmi.BMC, "bmc_log_full", Severity.WARNING, full)
     new = _new(now, before, policy.first_look_h * 3600)
-    for one in sel_follow.follow((), new, first=before is None).begun:
+    begun = sel_follow.follow((), new, first=before is None).begun
+    for one in (*begun, *_only_in_redfish(now, before, policy)):
         severity = min(one.severity, policy.first_look) if before is None else one.severity
         yield Finding(one.component, one.fault, severity, {**one.evidence, "first_look": before is None})
     if now.strange and (before is None or before.strange != now.strange):
@@ -76,7 +80,16 @@ def next_state(before: EventLog | None, now: EventLog) -> EventLog:
     known = dict.fromkeys((*(before.entries if before else ()), *now.entries))
     new = _new(now, before, 0.0) if before else now.entries
     still = sel_follow.follow(before.open if before else (), new).open
-    return replace(now, entries=tuple(known)[-2 * _LAST :], open=still)
+    redfish = now.redfish or (before.redfish if before else None)
+    return replace(now, entries=tuple(known)[-2 * sel.LAST :], open=still, redfish=redfish)
+
+
+def _only_in_redfish(now: EventLog, before: EventLog | None, policy: Policy) -> Iterable[sel_follow.Begun]:
+    if now.redfish is None:
+        return ()
+    earlier = before.redfish if before else None
+    first_look_s = policy.first_look_h * 3600 if before is None else 0.0
+    return redfish_rules.beyond(redfish_rules.new(now.redfish, earlier, first_look_s), now.entries)
 
 
 def _new(now: EventLog, before: EventLog | None, first_look_s: float) -> tuple[sel.LogEntry, ...]:
@@ -91,27 +104,7 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=(
-        "bmc_critical_interrupt",
-        "bmc_bus_corrected",
-        "bmc_memory_uncorrectable",
-        "bmc_memory_correctable_limit",
-        "bmc_memory_degraded",
-        "bmc_processor",
-        "bmc_throttled",
-        "bmc_thermal",
-        "bmc_cooling",
-        "bmc_power",
-        "bmc_power_supply",
-        "bmc_drive",
-        "bmc_board",
-        "bmc_firmware",
-        "bmc_host_stopped",
-        "bmc_hardware_failure",
-        "bmc_management",
-        "bmc_event_unknown",
-        "bmc_log_full",
-    ),
+    faults=(*sel_rules.FAULTS, *redfish_rules.FAULTS, "bmc_log_full"),
     worker="bmc",
     timeout_s=200,
     next_state=next_state,

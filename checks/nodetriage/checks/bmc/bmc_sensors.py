@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from nodetriage.checks.model import Check, Finding, Host, Severity, Unavailable
 from nodetriage.checks.readers import ipmi
+from nodetriage.checks.readers.redfish import parts
+from nodetriage.checks.readers.redfish.service import instead
 
 _MARGIN = re.compile(r"Margin|DTS", re.IGNORECASE)
 _COLD_C = 25.0  # below this no reading without a side is heat
@@ -47,12 +49,14 @@ class Air:
 
 
 def read(host: Host) -> Air:
-    """Raises Unavailable without ipmitool, a BMC or such sensors."""
+    """Raises Unavailable without such sensors, neither ipmitool's nor Redfish's; OSError, ValueError."""
     try:
         fans = ipmi.sensors(ipmi.ask(host, "sdr", "type", "Fan"))
         temperatures = ipmi.sensors(ipmi.ask(host, "sdr", "type", "Temperature"))
     except ipmi.Silent as silence:
         return Air(silent=str(silence))
+    except Unavailable as missing:
+        fans, temperatures = instead(parts.read_air, host, missing)
     fans, temperatures = (tuple(s for s in group if s.read) for group in (fans, temperatures))
     if not fans and not temperatures:
         raise Unavailable("the BMC has no fan and no temperature sensor")
@@ -79,12 +83,12 @@ def judge(now: Air, before: Air | None, policy: Policy) -> Iterator[Finding]:
 
 def _heat(sensor: ipmi.Sensor) -> str:
     """The threshold that the heat has passed: nc, cr, nr; empty for none."""
-    if sensor.value is None:
+    if sensor.value is None and sensor.status == "ok":
         if "State Asserted" in sensor.states and _HOT_BIT.search(sensor.name):
             return "nc"
         return next((level for words, level in _STATES if words.search(sensor.text)), "")
     side, level = sensor.status[:-2], sensor.status[-2:]
-    if not side and sensor.value < _COLD_C and not _MARGIN.search(sensor.name):
+    if not side and (sensor.value or 0.0) < _COLD_C and not _MARGIN.search(sensor.name):
         return ""
     hot = ("l", "") if _MARGIN.search(sensor.name) else ("u", "")
     return level if side in hot else ""

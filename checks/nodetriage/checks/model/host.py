@@ -227,6 +227,13 @@ class Host(Protocol):
 
     def processes(self) -> tuple[Process, ...]:
         """The processes of users, at most 4096, the oldest first. Never reads a command line, which can block."""
+
+    def redfish(self, path: str, keep_s: float = 0.0) -> str:
+        """What the BMC's Redfish service has at a path below /redfish/v1, as JSON; with `keep_s`, not older than that.
+
+        Raises Unavailable where the site names no service, FileNotFoundError where it has no such resource,
+        TimeoutError where it is late or busy, other OSError and ValueError where it refuses or cannot be trusted.
+        """
         ...
 
     def exclude(self, component: str) -> None:

@@ -8,6 +8,10 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from nodetriage.checks.model import Host
+from nodetriage.checks.readers import ipmi
+
+LAST = 64  # entries in each run; a slow BMC takes half a minute to print a thousand
 _TEXT_LEN = 200  # characters of one column that are kept
 _PANIC = "Linux kernel panic:"  # record F0h
 _MAKERS = re.compile(r"OEM record [c-f][0-9a-f]")
@@ -48,6 +52,34 @@ class LogEntry:
     detail: str = ""
     directed: bool = True  # False: the tool did not print whether the event began or ended
     panic: bool = False  # a piece of the text of a kernel panic, which is in `detail`
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The newest entries, oldest first; `strange` lines are of no known form."""
+
+    clock: Stamp
+    used_pct: int
+    overflow: bool
+    entries: tuple[LogEntry, ...]
+    strange: int
+
+
+def read_log(host: Host) -> Log:
+    """Raises Unavailable without ipmitool or a BMC; ipmi.Silent where the BMC does not answer; ValueError."""
+    about = dict(line.partition(":")[::2] for line in ipmi.ask(host, "sel", "info").splitlines())
+    facts = {name.strip(): value.strip() for name, value in about.items()}
+    used = facts.get("Percent Used", "").rstrip("%")
+    count = facts.get("Entries", "")
+    if not count.isdecimal():
+        raise ValueError(f"ipmitool sel info: Entries: expected a number, got {count[:80]!r}")
+    text = ipmi.ask(host, "sel", "elist", "last", str(LAST)) if int(count) else ""
+    newest, strange = log_entries(text)
+    if int(count) and not newest:
+        raise ValueError(f"ipmitool sel elist: expected some of {count} entries, got {text[:80]!r}")
+    clock = stamp(ipmi.ask(host, "sel", "time", "get"))
+    overflow = facts.get("Overflow", "false") == "true"
+    return Log(clock, int(used) if used.isdecimal() else 0, overflow, newest, strange)
 
 
 def log_entries(text: str) -> tuple[tuple[LogEntry, ...], int]:

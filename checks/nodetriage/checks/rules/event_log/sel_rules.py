@@ -14,6 +14,27 @@ from nodetriage.checks.readers import ipmi
 from nodetriage.checks.readers.sel import LogEntry
 
 UNKNOWN = "bmc_event_unknown"
+# All that `assess` gives. They stand here too, because importing a check reads no table.
+FAULTS = (
+    "bmc_critical_interrupt",
+    "bmc_bus_corrected",
+    "bmc_memory_uncorrectable",
+    "bmc_memory_correctable_limit",
+    "bmc_memory_degraded",
+    "bmc_processor",
+    "bmc_throttled",
+    "bmc_thermal",
+    "bmc_cooling",
+    "bmc_power",
+    "bmc_power_supply",
+    "bmc_drive",
+    "bmc_board",
+    "bmc_firmware",
+    "bmc_host_stopped",
+    "bmc_hardware_failure",
+    "bmc_management",
+    UNKNOWN,
+)
 _SEVERITIES = ("critical", "major", "warning", "info")
 _NUMBER = re.compile(r"#0x[0-9a-f]{1,2}|Sensor #\d{1,3}|")  # a sensor without a name
 # Parts that a maker's text names: Dell, Quanta, FreeIPMI.
@@ -143,7 +164,7 @@ def _types() -> tuple[tuple[str, str], ...]:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = (resources.files("nodetriage.checks.rules") / "sel_events.toml").read_text(encoding="utf-8")
+    text = (resources.files("nodetriage.checks.rules.event_log") / "sel_events.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.readers.sel import LogEntry, Stamp
-from nodetriage.checks.rules import sel_rules
-from nodetriage.checks.rules.sel_rules import Worth
+from nodetriage.checks.rules.event_log import sel_rules
+from nodetriage.checks.rules.event_log.sel_rules import Worth
 
 _AHEAD_S = 60.0  # how far an entry may be ahead of the clock that was read after it
 _CLEARED_S = 3600.0  # how far before the last run an entry of a cleared log may be

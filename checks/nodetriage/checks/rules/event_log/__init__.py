@@ -1,0 +1,1 @@
+"""What entries of a BMC's logs are worth."""
