@@ -41,13 +41,16 @@ from nodetriage.checks.host import (
     cpu_mce,
     kernel_hang,
     mem_edac,
+    mem_errors,
     mem_size,
     node_drift,
+    platform_errors,
     services,
 )
 from nodetriage.checks.model import Check
 from nodetriage.checks.pcie import (
     pcie_aer,
+    pcie_errors,
     pcie_link,
 )
 from nodetriage.checks.storage import (
@@ -83,6 +86,7 @@ ALL: tuple[Check[Any, Any], ...] = (
     accelerators.CHECK,
     pcie_link.CHECK,
     pcie_aer.CHECK,
+    pcie_errors.CHECK,
     ib_link.CHECK,
     ib_errors.CHECK,
     ib_firmware.CHECK,
@@ -93,9 +97,11 @@ ALL: tuple[Check[Any, Any], ...] = (
     disk_health.CHECK,
     disk_errors.CHECK,
     mem_edac.CHECK,
+    mem_errors.CHECK,
     mem_size.CHECK,
     cpu_mce.CHECK,
     kernel_hang.CHECK,
+    platform_errors.CHECK,
     clock_sync.CHECK,
     services.CHECK,
     after_job.CHECK,

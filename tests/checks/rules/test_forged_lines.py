@@ -9,19 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodetriage.agent.cli.dmesg import find_faults
-from nodetriage.checks.host import cpu_mce
 from nodetriage.checks.model.kernel_line import KernelPattern, kernel_pattern
 from nodetriage.checks.model.kernel_rules import KernelRule, KernelRules, matcher
 from nodetriage.checks.readers import nvidia_log
 from nodetriage.checks.registry import ALL
 from nodetriage.checks.rules import disk_lines
 
-RULES = (*cpu_mce.RULES, *disk_lines.RULES)
+RULES = disk_lines.RULES
 TABLES = {check.name: check.kernel_pattern for check in ALL if isinstance(check.kernel_pattern, KernelRules)}
 ROWS = tuple({rule.name: rule for table in TABLES.values() for rule in table.rules}.values())
 EXAMPLES = (*nvidia_log.EXAMPLES, *itertools.chain.from_iterable(rule.examples for rule in (*RULES, *ROWS)))
 # What the kernel says of the very thing that the field belongs to is no forgery: only that field is the user's.
-TRUE = ("NVRM: Xid (PCI:0000:3b:00): 13", "EXT4-fs error (device loop9)")
+TRUE = ("NVRM: Xid (PCI:0000:3b:00): 13", "EXT4-fs error (device loop9)", "Out of memory: Killed process 4711 (")
 
 
 def matchers() -> Iterator[tuple[str, KernelPattern | KernelRules]]:

@@ -1,6 +1,9 @@
-"""Memory error counters of EDAC: numbers of errors since boot, or since its driver was loaded.
+"""Memory: what EDAC counted of each DIMM since boot (or since its driver was loaded), and the NUMA node of a page.
 
 /sys/devices/system/edac/mc (Documentation/ABI/testing/sysfs-devices-edac), in its layouts with dimm*, rank* and csrow*.
+/sys/devices/system/node/nodeN/memoryM and /sys/devices/system/memory/block_size_bytes
+(Documentation/admin-guide/mm/memory-hotplug.rst): block M holds the addresses from M times the block's size on. GPUs of
+Grace machines are nodes without CPUs.
 """
 
 from collections.abc import Iterator
@@ -11,6 +14,9 @@ from nodetriage.checks.model import Host
 from nodetriage.checks.readers.sysfs import count, error_line, optional_count, optional_text
 
 FOLDER = "/sys/devices/system/edac/mc"
+_NODES = "/sys/devices/system/node"
+_BLOCK = "/sys/devices/system/memory/block_size_bytes"
+_PAGE_BYTES = (4096, 65536)  # of x86 and Arm, and of Arm servers whose kernel has large pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +73,33 @@ def _counted(host: Host, path: PurePosixPath, mc: str, files: tuple[str, str, st
     except (OSError, ValueError) as error:
         return Dimm(label or place, place, at_s=at_s, error=error_line(error, path))
     return Dimm(label or place, place, corrected, uncorrected, at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """`has_cpu` is False for memory of a GPU (or on CXL)."""
+
+    number: int
+    has_cpu: bool
+
+
+def node_of_page(host: Host, pfn: int) -> NumaNode | None:
+    """The node of the page frame; None where the kernel does not tell, or where it depends on the page size."""
+    try:
+        block_bytes = int(host.text(_BLOCK), 16)
+        folders = host.glob(f"{_NODES}/node[0-9]*")
+        blocks = {pfn * page // block_bytes for page in _PAGE_BYTES}
+    except (FileNotFoundError, ValueError, ZeroDivisionError):
+        return None
+    found = {folder for folder in folders for block in blocks if host.exists(folder / f"memory{block}")}
+    if len(found) != 1:
+        return None
+    folder = found.pop()
+    return NumaNode(int(folder.name.removeprefix("node")), _has_cpu(host, f"{folder}/cpulist"))
+
+
+def _has_cpu(host: Host, path: str) -> bool:
+    try:
+        return bool(host.text(path).strip())
+    except FileNotFoundError:
+        return True

@@ -4,7 +4,7 @@
 |---|---|---|
 | cpu.py | machine checks, Arm's aborts and SErrors, heat of a CPU | cpu_mce |
 | memory.py | EDAC, memory failure, Soft offline, mce's words on memory | mem_errors |
-| apei.py | CPER reports of the firmware (GHES, BERT), joined by rules/cper.py and shared out by section | cpu_mce, mem_errors, pcie_errors |
+| apei.py | CPER reports of the firmware (GHES, BERT), joined by rules/reports/cper.py and shared out by section | cpu_mce, mem_errors, pcie_errors |
 | pcie.py, pci_slots.py, iommu.py | AER, DPC, EDR; hot-plug, power states, BARs; IOMMUs | pcie_errors |
 | hangs.py | hung tasks, lockups, RCU, work queues, interrupts | kernel_hang |
 | oops.py | oopses, corrupted memory structures, NMIs, panics | kernel_hang |

@@ -57,7 +57,7 @@ RULES = KernelRules((
         "BUG: TASK stack guard page was hit at 00000000f1f7a2c9 (stack is 000000001b2b7f2a..00000000f3b2a8d1)",
     ),
     _oops(
-        "arm", r"Internal error: (?:Oops|a?synchronous|SError|undefined instruction|SP/PC alignment|level|BRK|ptrace BRK|FPAC|GCS|BTI)",
+        "arm", r"Internal error: (?:Oops|undefined instruction|SP/PC alignment|level|BRK|ptrace BRK|FPAC|GCS|BTI)",
         "arch/arm64/kernel/traps.c:__die", "Internal error: Oops - BUG: 00000000f2000800 [#1] SMP",
     ),
     _oops(

@@ -1,0 +1,1 @@
+"""What puts the lines of one report together, and what the report then says of which part."""
