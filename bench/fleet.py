@@ -30,7 +30,17 @@ from nodes import Agent, Clock, Load, Tally
 CTL = str(Path(sys.executable).parent / "nodetriagectl")
 CONNECTING = 200  # at the same time
 SETTLE_S = 2.0  # after the last welcome
-COLUMNS = ("agents", "events_per_s", "ack_p50_ms", "ack_p99_ms", "heartbeats_per_s", "cpu_percent", "rss_mib", "lost")
+COLUMNS = (
+    "agents",
+    "events_per_s",
+    "ack_p50_ms",
+    "ack_p99_ms",
+    "heartbeats_per_s",
+    "cpu_percent",
+    "rss_mib",
+    "judged_percent",
+    "lost",
+)
 
 
 async def drive(agents: int, load: Load, seconds: float, controller: "Controller") -> dict[str, Any]:
@@ -45,6 +55,7 @@ async def drive(agents: int, load: Load, seconds: float, controller: "Controller
     clock.until_s = time.monotonic() + seconds
     clock.begin.set()
     await asyncio.sleep(seconds)
+    judged = controller.judged_events() / max(1, controller.stored_events())
     took = {"cpu_s": controller.cpu_s() - cpu_s, "own_s": _own_cpu_s() - own_s, "beats": tally.heartbeats - beats}
     rss_mib = controller.rss_mib()
     await asyncio.gather(*tasks)
@@ -61,6 +72,8 @@ async def drive(agents: int, load: Load, seconds: float, controller: "Controller
         "why": tally.why,
         "connect_s": round(connect_s, 1),
         "generator_cpu_percent": round(100 * took["own_s"] / seconds),
+        "judged_percent": round(100 * judged),
+        "load": round(os.getloadavg()[0], 1),
         "sent_events": tally.sent_events,
         "acked_events": tally.acked_events,
     }
@@ -103,8 +116,15 @@ class Controller:
         return int(status["VmRSS"].split()[0]) / 1024
 
     def stored_events(self) -> int:
+        return self._count("SELECT count(*) FROM events")
+
+    def judged_events(self) -> int:
+        """That the policy has taken."""
+        return self._count("SELECT count(*) FROM events WHERE id <= (SELECT cursor FROM reconciler)")
+
+    def _count(self, query: str) -> int:
         connection = sqlite3.connect(self._folder / "history.sqlite")
-        (count,) = connection.execute("SELECT count(*) FROM events").fetchone()
+        (count,) = connection.execute(query).fetchone()
         connection.close()
         return int(count)
 

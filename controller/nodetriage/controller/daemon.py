@@ -145,6 +145,7 @@ class Daemon:
         try:
             await self._store.open()
             self._store.on_events(lambda _: self._reconciler.notify())
+            self._store.on_urgent = self._reconciler.overtaking.hear
             await self._server.start()
             await self._operators.start()
             await self._serve_metrics(metrics_stack)

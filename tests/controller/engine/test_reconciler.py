@@ -385,6 +385,7 @@ async def test_a_broken_invariant_is_logged_and_counted_and_the_loop_goes_on(
     async with running(tmp_path, FakeSlurm("n1")) as controller:
         await controller.known("n1")
         assert controller.reconciler.broken_invariants == 0
+        await until(controller.reconciler._settled.is_set)  # no step is under way that would replace the state
         broken = replace(controller.reconciler.state, showing={})  # as a fault of the policy would leave it
         controller.reconciler._state = broken
         await controller.tell("n1")

@@ -77,11 +77,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Agents' events that were taken at once, up to a cursor; and what of their nodes is no part of the events."""
+    """Agents' events that were taken at once, up to a cursor; and what of their nodes is no part of the events.
+
+    With `only`, just those: they overtook others, and come again in their turn.
+    """
 
     upto: int
     about: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # profile and version, where they changed
     late: tuple[int, ...] = ()  # cursors of events of a boot that was over by then
+    only: tuple[int, ...] = ()  # cursors
 
 
 TYPES: Mapping[str, Any] = {
@@ -111,7 +115,10 @@ class Recorder:
             about = {e.node: (e.profile, e.version) for e in told}
             new = {node: facts for node, facts in about.items() if self._about.get(node) != facts}
             late = tuple(e.id for e in told if not e.present)
-            found.append(_row("events", now, Batch(told[-1].id, new, late)))
+            if told[0].overtakes:
+                found.append(_row("overtook", now, Batch(0, new, late, tuple(e.id for e in told))))
+            else:
+                found.append(_row("events", now, Batch(told[-1].id, new, late)))
         for event in events:
             if isinstance(event, SchedulerSeen):
                 change = self._change(event)
@@ -196,11 +203,11 @@ def _entries(connection: Connection, after: int, cursor: int) -> Iterator[Entry]
         at = from_us(row.at_us)
         if row.kind == "policy":
             yield PolicyLoaded(at, msgspec.json.decode(row.document, type=Policy))
-        elif row.kind == "events":
+        elif row.kind in ("events", "overtook"):
             batch = msgspec.json.decode(row.document, type=Batch)
             about |= batch.about
             yield ReplayInput(at, _batch(connection, cursor, batch, about))
-            cursor = batch.upto
+            cursor = max(cursor, batch.upto)
         elif row.kind == "seen":
             change = msgspec.json.decode(row.document, type=ViewChange)
             view = view.after(change)
@@ -213,7 +220,10 @@ def _batch(
     connection: Connection, cursor: int, batch: Batch, about: Mapping[str, tuple[str, str]]
 ) -> tuple[NodeEvent, ...]:
     e = schema.events
-    query = select(e).where(e.c.id > cursor, e.c.id <= batch.upto).order_by(e.c.id)
+    of = e.c.id.in_(batch.only) if batch.only else (e.c.id > cursor) & (e.c.id <= batch.upto)
+    query = select(e).where(of).order_by(e.c.id)
     late = set(batch.late)
     rows = connection.execute(query).all()
-    return tuple(node_event(row, *about.get(row.node, ("", "")), late=row.id in late) for row in rows)
+    return tuple(
+        node_event(row, *about.get(row.node, ("", "")), late=row.id in late, overtakes=bool(batch.only)) for row in rows
+    )

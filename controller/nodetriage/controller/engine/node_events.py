@@ -21,7 +21,9 @@ _SHARED_EVIDENCE = {
 }
 
 
-def node_event(row: Any, profile: str, version: str, present_boot: str = "", late: bool = False) -> NodeEvent:
+def node_event(
+    row: Any, profile: str, version: str, present_boot: str = "", late: bool = False, overtakes: bool = False
+) -> NodeEvent:
     """`late` where `present_boot` is not known: the boot was over when the policy took the event."""
     message = health_pb2.Event.FromString(row.message)
     refused_job = _refused_job(row, message)
@@ -49,6 +51,7 @@ def node_event(row: Any, profile: str, version: str, present_boot: str = "", lat
         at_boot_s=None if restated else message.at_boot_us / 1e6 or None,
         job=refused_job,
         restated=restated,
+        overtakes=overtakes,
     )
 
 

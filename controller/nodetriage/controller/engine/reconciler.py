@@ -7,28 +7,28 @@ scheduler. All write through the store's writer, so a kill at any point leaves e
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 from sqlalchemy import Connection
 
-from nodetriage.controller.engine import check_reports, inputs
+from nodetriage.controller.engine import check_reports, inputs, overtaking
 from nodetriage.controller.engine.executor import RETRY_FIRST_S, Executor
-from nodetriage.controller.engine.guarded_step import guarded_step
+from nodetriage.controller.engine.guarded_step import log_step, steps
 from nodetriage.controller.engine.poller import Places, Poller
-from nodetriage.controller.policy.notices import Notice
+from nodetriage.controller.engine.writes import Writes
 from nodetriage.controller.policy.state import (
-    Action,
     ActionDone,
     ContactChanged,
     Event,
     FleetState,
+    NodeEvent,
     OperatorCommand,
     Step,
     Tick,
-    Transition,
 )
 from nodetriage.controller.scheduler import Scheduler
 from nodetriage.controller.settings.rules import Mode, Policy
@@ -41,21 +41,12 @@ from nodetriage.v1 import health_pb2
 T = TypeVar("T")
 log = structlog.get_logger("reconciler")
 
-EVENTS_AT_ONCE = 500
+EVENTS_AT_ONCE = 1000
+IN_A_THREAD = 20  # events from which on a batch leaves the loop
 SCHEDULER_ASKED_WITHIN_S = 10.0  # about silent nodes; then they are silent without its word
 STEP = timedelta(seconds=5)  # of the wall clock: more than it is slewed by between two ticks
 SNAPSHOT_EVERY = timedelta(days=1)
 NOTHING_SHARED: Places = {}
-
-
-class Writes(Protocol):
-    """What the reconciler needs of the store."""
-
-    async def write(self, work: Callable[[Connection], T]) -> T: ...
-
-    async def read(self, work: Callable[[Connection], T]) -> T: ...
-
-    async def record(self, node: str, batch: Sequence[health_pb2.Event], received_us: int) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +80,11 @@ class Reconciler:
         self._weigh_all = True
         self._wake = asyncio.Event()
         self._lead: datetime | None = None  # of the wall clock over the monotonic one, at the last tick
-        self._settled = asyncio.Event()  # cleared while a step is on its way to the disk
+        self._settled = asyncio.Event()  # cleared while a step is made and on its way to the disk
         self._settled.set()
+        self._next_tick_s = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self.overtaking = overtaking.Overtaking()
         self._recorder = inputs.Recorder()
         self._snapshot_at: datetime | None = None
         self.broken_invariants = 0  # since the start
@@ -121,7 +115,6 @@ class Reconciler:
         self._wake.set()
 
     async def command(self, command: OperatorCommand) -> Step:
-        """Returns what it led to, when that is on disk."""
         return await self.post(command)
 
     async def contact(self, lost: Sequence[str], back: Sequence[str]) -> None:
@@ -142,6 +135,8 @@ class Reconciler:
     async def run(self) -> None:
         """Until cancelled. Raises what the database says when even its first reading fails."""
         self._state = await self.read(state_store.load)
+        waiting, newest = await self.read(lambda c: overtaking.waiting_after(c, self._state.cursor))
+        self.overtaking.hear(waiting, newest)
         log.info(
             "reconciler started", cursor=self._state.cursor, nodes=len(self._state.nodes), acts=self._scheduler.acts
         )
@@ -176,24 +171,32 @@ class Reconciler:
 
     async def _reconcile(self) -> None:
         """Owns the state: the only place where it changes."""
-        next_tick = 0.0
         while True:
             self._wake.clear()
             try:
-                await self._keep_policy()
-                while self._inbox or (self._poller.has_looked() and await self._take_events()):
-                    await self._take_inbox()
-                if asyncio.get_running_loop().time() >= next_tick:
-                    thorough, self._weigh_all = self._weigh_all or self._clock_stepped(), False
-                    await self._apply([Tick(thorough)])
-                    next_tick = asyncio.get_running_loop().time() + self._tick_s
+                if await self._turn():
+                    continue
             except StoreError as error:
                 log.error("step not stored, trying again", error=str(error))
                 await asyncio.sleep(RETRY_FIRST_S)
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.01, next_tick - asyncio.get_running_loop().time())):
+                async with asyncio.timeout(max(0.01, self._next_tick_s - asyncio.get_running_loop().time())):
                     await self._wake.wait()
+
+    async def _turn(self) -> bool:
+        """All that is due and one batch of events, so that no backlog keeps time, orders or a new policy waiting.
+
+        False where nothing is left to take.
+        """
+        await self._keep_policy()
+        await self._take_inbox()
+        if asyncio.get_running_loop().time() >= self._next_tick_s:
+            thorough, self._weigh_all = self._weigh_all or self._clock_stepped(), False
+            await self._apply([Tick(thorough)])
+            self._next_tick_s = asyncio.get_running_loop().time() + self._tick_s
+        took = self._poller.has_looked() and await self._take_events()
+        return took or bool(self._inbox)
 
     def _clock_stepped(self) -> bool:
         """Since the last call, against the monotonic clock: then every hold time is looked at again."""
@@ -220,7 +223,7 @@ class Reconciler:
             self._recorder = inputs.Recorder()  # a replay from here has no reading before
 
     async def _take_inbox(self) -> None:
-        while self._inbox:
+        for _ in range(len(self._inbox)):
             letter = self._inbox[0]
             step = await self._apply([letter.event])
             self._inbox.pop(0)
@@ -228,8 +231,13 @@ class Reconciler:
                 letter.taken.set_result(step)
 
     async def _take_events(self) -> bool:
+        """The critical findings that wait behind more than one batch, then the next batch."""
         cursor = self._state.cursor
-        events = await self.read(lambda c: inputs.events_after(c, cursor, EVENTS_AT_ONCE))
+        if waiting := self.overtaking.take(cursor + EVENTS_AT_ONCE):
+            await self._take_batch(await self.read(lambda c: overtaking.events_of(c, waiting, cursor)))
+        return await self._take_batch(await self.read(lambda c: inputs.events_after(c, cursor, EVENTS_AT_ONCE)))
+
+    async def _take_batch(self, events: list[NodeEvent]) -> bool:
         if events:
             await self._apply(events)
             self._poller.note(events)
@@ -237,8 +245,16 @@ class Reconciler:
 
     async def _apply(self, events: Sequence[Event]) -> Step:
         """Steps through the events and stores all that came of them in one transaction. Raises StoreError."""
+        self._settled.clear()
+        try:
+            return await self._store_steps(events)
+        finally:
+            self._settled.set()
+
+    async def _store_steps(self, events: Sequence[Event]) -> Step:
         now, before = self._clock(), self._state
-        whole = self._steps(before, events, now)
+        whole, broken = await self._step(before, events, now)
+        self.broken_invariants += broken
         done = [e for e in events if isinstance(e, ActionDone)]
         asked = whole.actions
         effect = whole.state is not before or bool(asked or whole.transitions or whole.notices or done)
@@ -251,48 +267,29 @@ class Reconciler:
                 action_queue.finish(connection, event, now)
             inputs.add(connection, told)
             if effect:
-                state_store.save(connection, before, whole, now)
+                state_store.save(connection, before, whole, now, whole.touched)
 
-        self._settled.clear()
-        try:
-            if asked:
-                passing("reconciler.before_commit")
-            await self.write(write)
-            if asked:
-                passing("reconciler.after_commit")
-            self._recorder.kept(events)
-            self._state = whole.state
-            self.on_state(self._state, self._rules)
-        finally:
-            self._settled.set()
-        self._log(whole)
+        if asked:
+            passing("reconciler.before_commit")
+        await self.write(write)
+        if asked:
+            passing("reconciler.after_commit")
+        self._recorder.kept(events)
+        self._state = whole.state
+        self.on_state(self._state, self._rules)
+        log_step(whole)
         if asked:
             self._executor.wake()
         if before.breaker.outage_since is not None and whole.state.breaker.outage_since is None:
             self._executor.retry_now()
         return whole
 
-    def _steps(self, state: FleetState, events: Sequence[Event], now: datetime) -> Step:
-        asked: list[Action] = []
-        moved: list[Transition] = []
-        notices: list[Notice] = []
-        step = Step(state)
-        for event in events:
-            step, broken = guarded_step(state, event, now, self._rules)
-            self.broken_invariants += broken
-            state = step.state
-            asked += step.actions
-            moved += step.transitions
-            notices += step.notices
-        return Step(state, tuple(asked), tuple(moved), tuple(notices), step.reply)
-
-    def _log(self, step: Step) -> None:
-        for t in step.transitions:
-            log.info("node state", node=t.node, before=t.before or "", after=str(t.after), cause=t.cause, actor=t.actor)
-        for a in step.actions:
-            log.info("decided", action=a.id, kind=str(a.kind), node=a.node, job=a.job, fault=a.fault, text=a.text)
-        for n in step.notices:
-            log.warning("notice", kind=str(n.kind), node=n.node, incident=n.incident, text=n.text)
+    async def _step(self, before: FleetState, events: Sequence[Event], now: datetime) -> tuple[Step, int]:
+        """A large batch is computed in a thread: the loop that serves the agents goes on meanwhile."""
+        if len(events) < IN_A_THREAD:
+            return steps(before, events, now, self._rules)
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(self._thread, steps, before, events, now, self._rules)
 
 
 def with_scheduler(rules: Policy, scheduler: Scheduler) -> Policy:

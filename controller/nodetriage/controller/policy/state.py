@@ -190,6 +190,7 @@ class NodeEvent:
     received_at: datetime | None = None  # by the controller
     at_boot_s: float | None = None  # since the node's boot, whatever its wall clock does
     job: str = ""  # that was refused
+    overtakes: bool = False  # it is taken before others that were stored before it
     confidence: Confidence = Confidence.STATE
     restated: bool = False  # the controller's, from the agent's open set as of `seq`
 
@@ -248,3 +249,4 @@ class Step(NamedTuple):
     transitions: tuple[Transition, ...] = ()
     notices: tuple[Notice, ...] = ()
     reply: Reply | None = None
+    touched: frozenset[str] = frozenset()  # nodes whose facts may be others than before

@@ -68,7 +68,8 @@ def _take(work: UnitOfWork, event: Event, policy: Policy) -> Iterable[str]:
     """Takes the event in; returns the nodes to look at because of it."""
     match event:
         case NodeEvent():
-            work.set_cursor(event.id)
+            if not event.overtakes:
+                work.set_cursor(event.id)
             name = findings.learn(work, event, policy)
             if name and event.kind is EventKind.REFUSED:
                 refusals.take(work, event, policy)

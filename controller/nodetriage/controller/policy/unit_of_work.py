@@ -40,6 +40,7 @@ class UnitOfWork:
         self._jobs = persistent(state.jobs)
         self._showing = persistent(state.showing)
         self._cursor = state.cursor
+        self._touched: set[str] = set()
         self._actions: list[Action] = []
         self._transitions: list[Transition] = []
         self._notices: list[Notice] = []
@@ -48,7 +49,14 @@ class UnitOfWork:
         self.wanting: dict[str, None] = {}  # nodes whose drain was not wanted before
 
     def step(self) -> Step:
-        return Step(self.state, tuple(self._actions), tuple(self._transitions), tuple(self._notices), self.reply)
+        return Step(
+            self.state,
+            tuple(self._actions),
+            tuple(self._transitions),
+            tuple(self._notices),
+            self.reply,
+            frozenset(self._touched),
+        )
 
     @property
     def state(self) -> FleetState:
@@ -97,6 +105,7 @@ class UnitOfWork:
 
     def put(self, node: NodeFacts) -> NodeFacts:
         before = self._nodes.get(node.node)
+        self._touched.add(node.node)
         self._nodes = self._nodes.put(node)
         old, new = before.findings if before else (), node.findings
         if old is not new:

@@ -95,7 +95,7 @@ inputs = Table(
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("at_us", BigInteger, nullable=False),  # the step's `now`
-    # kind: events, seen, tick, done, command, contact, failed, checks, lemons, ahead, policy, snapshot
+    # kind: events, overtook, seen, tick, done, command, contact, failed, checks, lemons, ahead, policy, snapshot
     Column("kind", String, nullable=False),
     Column("document", LargeBinary, nullable=False),  # JSON; of a snapshot compressed
     Index(None, "kind", "at_us"),

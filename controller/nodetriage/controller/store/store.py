@@ -42,6 +42,7 @@ class Store:
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="store-reader")
         self._grown = asyncio.Event()
         self._listeners: list[Callable[[int], None]] = []
+        self.on_urgent: Callable[[Sequence[mappers.Row], int], None] = lambda rows, newest: None
         self._closed = False
         self.set_aside_events = 0  # since the start
         self._suspects = Suspects()
@@ -213,6 +214,8 @@ class Store:
                 job.done.set_exception(error)
             else:
                 job.done.set_result(value)
+        if urgent := [row for job, _, error in answers if job.urgent and not error for row in job.values]:
+            self.on_urgent(urgent, newest)
         if newest > self.newest_id:
             self.newest_id = newest
             self._grown.set()
