@@ -92,6 +92,8 @@ def test_the_first_run_finds_no_entry_that_is_old_or_whose_age_is_not_known(stam
         ("12/01/26 | 05:41:57 CST", "12/01/26 06:00:00 CST"),
         ("11/01/26 | 01:50:00 EDT", "11/01/26 01:10:00 EST"),  # the night in which the clock is set back
         ("12/01/26 | 02:41:57 -03", "12/01/26 06:00:00 UTC"),
+        ("2026-12-01 | 06:41:57 CET", "2026-12-01 06:59:59 CET"),
+        ("01.12.2026 | 06:41:57", "01.12.2026 06:59:59"),
     ],
 )
 def test_what_may_have_rebooted_the_machine_counts_and_leaves_the_job_alone(stamp: str, now: str) -> None:

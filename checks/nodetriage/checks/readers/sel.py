@@ -20,9 +20,10 @@ _DETAIL = re.compile(r"(?P<event>[^(]*)(?:\((?P<detail>.*?)\)?)?")  # the text m
 _DIRECTIONS = {"Asserted": True, "Deasserted": False}
 _FREEIPMI_DATE = re.compile(r"[A-Z][a-z]{2}-\d{2}-\d{4}|N/A|Post-?Init")
 _FREEIPMI_DIRECTIONS = {"Assertion Event": True, "Deassertion Event": False, "N/A": True}
-_DATE = re.compile(
-    r"(\d{2})/(\d{2})/(\d{4}|\d{2}) (\d{2}):(\d{2}):(\d{2})(?: (AM|PM))?(?: ([A-Z]{1,5}|[+-]\d{2}(?:\d{2})?))?"
-)
+_US, _ISO = r"(?P<m>\d{2})/(?P<d>\d{2})/(?P<y>\d{4}|\d{2})", r"(?P<Y>\d{4})-(?P<M>\d{2})-(?P<D>\d{2})"
+_GERMAN = r"(?P<t>\d{2})\.(?P<n>\d{2})\.(?P<j>\d{4})"
+_TIME = r"(\d{2}):(\d{2}):(\d{2})(?: (AM|PM))?(?: ([A-Z]{1,5}|[+-]\d{2}(?:\d{2})?))?"
+_DATE = re.compile(f"(?:{_US}|{_ISO}|{_GERMAN}) {_TIME}")
 # Zones whose letters mean one offset wherever they stand, in hours. CST, IST and BST do not.
 _HOURS = {"": 0, "UTC": 0, "GMT": 0, "Z": 0, "EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8}
 _HOURS |= {"PDT": -7, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "JST": 9, "KST": 9}
@@ -98,14 +99,19 @@ def log_entries(text: str) -> tuple[tuple[LogEntry, ...], int]:
 
 
 def stamp(text: str) -> Stamp:
-    """A date and a time: MM/DD/YY or MM/DD/YYYY, with or without AM or PM and a zone; without a zone it is UTC."""
+    """A date and a time; without a zone it is UTC.
+
+    MM/DD/YY, MM/DD/YYYY, YYYY-MM-DD and DD.MM.YYYY, each with or without AM or PM and a zone: what ipmitool prints
+    depends on its version and on the locale.
+    """
     found = _DATE.fullmatch(text.strip())
     if found is None:
         return Stamp()
-    month, day, year, hour, minute, second = (int(found[n]) for n in range(1, 7))
-    if found[7]:
-        hour = hour % 12 + (12 if found[7] == "PM" else 0)
-    zone = found[8] or ""
+    year, month, day = (int(next(filter(None, found.group(*names)))) for names in ("yYj", "mMn", "dDt"))
+    hour, minute, second = (int(found[n]) for n in (10, 11, 12))
+    if found[13]:
+        hour = hour % 12 + (12 if found[13] == "PM" else 0)
+    zone = found[14] or ""
     try:
         at = datetime(year if year > 99 else 2000 + year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
