@@ -16,6 +16,8 @@ from nodetriage.checks.fabric import (
     ib_errors,
     ib_firmware,
     ib_link,
+    nic_cables,
+    nic_health,
 )
 from nodetriage.checks.gpu import (
     accelerators,
@@ -60,6 +62,7 @@ from nodetriage.checks.storage import (
     disk_state,
     fs_full,
     fs_mounts,
+    raid_controller,
 )
 
 if TYPE_CHECKING:
@@ -92,10 +95,13 @@ ALL: tuple[Check[Any, Any], ...] = (
     ib_errors.CHECK,
     ib_firmware.CHECK,
     eth_link.CHECK,
+    nic_health.CHECK,
+    nic_cables.CHECK,
     fs_mounts.CHECK,
     fs_full.CHECK,
     disk_state.CHECK,
     disk_health.CHECK,
+    raid_controller.CHECK,
     disk_errors.CHECK,
     mem_edac.CHECK,
     mem_errors.CHECK,

@@ -3,11 +3,11 @@
 The NVMe values are those of log page 02h (NVM Express base specification, SMART / health information).
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from nodetriage.checks.model import Host, Unavailable
+from nodetriage.checks.readers.tools.answer import json_object, table
 
 _SMARTCTL = ("smartctl", "--json", "-i", "-H", "-A")
 _NVME = ("nvme", "smart-log", "--output-format=json")
@@ -42,13 +42,13 @@ def ask(host: Host, device: str) -> Smart:
 
 def smartctl(text: str) -> Smart:
     """The answer of `smartctl --json`; its exit status adds nothing. Raises ValueError."""
-    report = _object(text, "smartctl")
-    log, status = _table(report, "nvme_smart_health_information_log"), _table(report, "smart_status")
+    report = json_object(text, "smartctl")
+    log, status = table(report, "nvme_smart_health_information_log"), table(report, "smart_status")
     passed = status.get("passed") if isinstance(status.get("passed"), bool) else None
     if passed is None and not log:
         raise ValueError(f"smartctl: no health information: {_message(report)}")
-    attributes = _table(report, "ata_smart_attributes").get("table")
-    pending = [_table(a, "raw") for a in attributes if _whole(a, "id") == 197] if isinstance(attributes, list) else []
+    attributes = table(report, "ata_smart_attributes").get("table")
+    pending = [table(a, "raw") for a in attributes if _whole(a, "id") == 197] if isinstance(attributes, list) else []
     return Smart(
         passed=passed,
         critical_warning=_whole(log, "critical_warning"),
@@ -62,9 +62,9 @@ def smartctl(text: str) -> Smart:
 
 def nvme(text: str) -> Smart:
     """The answer of `nvme smart-log --output-format=json`. Raises ValueError."""
-    log = _object(text, "nvme smart-log")
+    log = json_object(text, "nvme smart-log")
     # Newer versions give the bits by name beside their value.
-    warning = _whole(_table(log, "critical_warning"), "value")
+    warning = _whole(table(log, "critical_warning"), "value")
     warning = _whole(log, "critical_warning") if warning is None else warning
     if warning is None:
         raise ValueError(f"nvme smart-log: no critical_warning in {text[:80]!r}")
@@ -77,21 +77,6 @@ def nvme(text: str) -> Smart:
     )
 
 
-def _object(text: str, program: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{program}: expected a JSON object, got {text[:80]!r}")
-    return found
-
-
-def _table(within: Any, key: str) -> dict[str, Any]:
-    found = within.get(key) if isinstance(within, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
 def _whole(within: Any, key: str) -> int | None:
     """Some versions write large counts as strings."""
     found = within.get(key) if isinstance(within, dict) else None
@@ -101,6 +86,6 @@ def _whole(within: Any, key: str) -> int | None:
 
 
 def _message(report: dict[str, Any]) -> str:
-    messages = _table(report, "smartctl").get("messages")
+    messages = table(report, "smartctl").get("messages")
     words = [str(_m.get("string", "")) for _m in messages if isinstance(_m, dict)] if isinstance(messages, list) else []
-    return "; ".join(words)[:200] or f"exit status {_table(report, 'smartctl').get('exit_status')}"
+    return "; ".join(words)[:200] or f"exit status {table(report, 'smartctl').get('exit_status')}"

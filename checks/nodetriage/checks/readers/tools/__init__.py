@@ -1,0 +1,1 @@
+"""Answers of programs that ask devices, as values."""
