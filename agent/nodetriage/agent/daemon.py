@@ -249,7 +249,7 @@ class Daemon:
             "kernel_log": {
                 "followed": bool(source and not source.trouble),
                 "trouble": source.trouble if source else "",
-                "newest_seq": self._record_queue.position.scanned,
+                "newest_seq": source.newest_seq if source else -1,
             },
         }
 

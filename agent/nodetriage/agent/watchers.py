@@ -52,6 +52,11 @@ class KernelLogWatcher:
         self._log: KernelLog | None = None
         self._again: asyncio.TimerHandle | None = None
 
+    @property
+    def newest_seq(self) -> int:
+        """Of the records read; -1 where none was."""
+        return self._record_queue.position.scanned
+
     def start(self) -> None:
         """Reads all records after the queue's position, then follows the log. `trouble` says what prevents it."""
         loop = asyncio.get_running_loop()

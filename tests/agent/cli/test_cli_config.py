@@ -40,7 +40,7 @@ def test_a_wrong_setting_is_one_line_and_78(file: Path, capsys: pytest.CaptureFi
         ("[controller]\naddresses = ['ctl:7433']\n", "controller.addresses: ctl:7433: plaintext is for loopback"),
         ("[controller]\naddresses = ['ctl']\n", "controller.addresses: expected host:port or unix:/path, got 'ctl'"),
         ("[identity]\nkind = 'tls'\nkey = '/no/key'\n", "identity.key: /no/key: No such file or directory"),
-        ("[profile]\nname = 'abacus'\n", "profile 'abacus': unknown; known profiles: dgx-a100"),
+        ("[profile]\nname = 'abacus'\n", "profile 'abacus': unknown; known profiles: a100-pcie, dgx-a100"),
     ],
     ids=["no identity", "no port", "no key", "no profile"],
 )
