@@ -152,10 +152,11 @@ def test_no_redirect_is_followed_and_no_path_leads_elsewhere(service: SimulatedR
             client.get(path)
 
 
+@pytest.mark.parametrize("status", [404, 405, 204])
 def test_a_service_without_sessions_gets_the_password_with_each_request(
-    service: SimulatedRedfish, connect: Connect
+    service: SimulatedRedfish, connect: Connect, status: int
 ) -> None:
-    service.answers[SESSIONS] = (404, b"{}", {})
+    service.answers[SESSIONS] = (status, b"", {})
 
     assert connect().get(SYSTEMS)
 
@@ -228,8 +229,6 @@ def test_an_answer_that_makes_no_sense_is_no_health(
     for file in (service.tree / "redfish").rglob("*.json"):
         path = "/redfish/v1/" + str(file.relative_to(service.tree / "redfish").with_suffix(""))
         service.answers[path] = (200, body, {})
-    if read is bmc_sel.read and body.startswith(b"{"):
-        return  # a service without a log has no entries
     with pytest.raises((ValueError, Unavailable)):
         read(host)
 

@@ -13,8 +13,7 @@ class RedfishSettings:
     """[redfish]: a second source about the BMC, beside ipmitool; empty address: not asked"""
 
     address: str = ""  # of the BMC: a name or an IP address, with :PORT where it is not 443
-    # Two lines, the user and the password; its owner is root or the agent, its mode 0600. A read-only user is enough.
-    credentials: Path = Path("/etc/nodetriage/redfish")
+    credentials: Path = Path("/etc/nodetriage/redfish")  # two lines, a user who may read and the password; mode 0600
     ca_file: str = ""  # PEM: who signed the BMC's certificate; empty: one that the system trusts
     fingerprint: str = ""  # SHA-256 of the BMC's own certificate, in hex; instead of ca_file
     timeout_s: float = 20.0  # for one answer

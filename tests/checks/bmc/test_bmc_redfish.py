@@ -413,3 +413,8 @@ def test_no_answer_of_a_service_crashes_a_check(resources: dict[str, Any]) -> No
         for finding in check.judge(reading, None, check.policy):
             assert finding.component.isprintable()
             assert PurePosixPath(finding.component).name or finding.component == ""
+
+
+def test_a_service_without_a_hardware_log_has_no_log_that_is_well() -> None:
+    with pytest.raises(Unavailable, match="ipmitool"):
+        bmc_sel.read(Bmc(system("1")))

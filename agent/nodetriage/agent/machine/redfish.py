@@ -92,7 +92,7 @@ class Client:
         if status in (400, 401, 403):
             raise PermissionError(13, f"redfish: the BMC refuses the user of {self._settings.credentials}", _SESSIONS)
         if not self._token:
-            if status not in (404, 405, 501):
+            if status not in (200, 201, 204, 404, 405, 501):  # a service without sessions may accept anything
                 raise ConnectionError(f"redfish {_SESSIONS}: status {status} and no session")
             self._basic = base64.b64encode(f"{user}:{password}".encode()).decode()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodetriage.checks.model import Host
+from nodetriage.checks.model import Host, Unavailable
 from nodetriage.checks.readers.redfish.service import ROOT, Resource, Service, link, name_of, objects, text, within
 
 LAST = 64  # entries of each log in a run
@@ -39,10 +39,13 @@ class HardwareLog:
 
 
 def read_log(host: Host) -> HardwareLog:
-    """Raises as Host.redfish. A service without a hardware log gives none."""
+    """Raises as Host.redfish; Unavailable also where the service has no hardware log."""
     service = Service(host)
     now_s, entries = -1.0, list[LogEntry]()
-    for path in _logs(service):
+    logs = list(_logs(service))
+    if not logs:
+        raise Unavailable("the Redfish service has no hardware log")
+    for path in logs:
         about = service.get(path)
         now_s = max(now_s, moment(text(about, "DateTime")))
         entries += _entries(service, path, link(about.get("Entries")))
