@@ -300,6 +300,36 @@ def test_a_sleeping_link_is_up_and_one_whose_traffic_is_disabled_is_not(
     assert not [call for call in answer["calls"] if call.startswith("nvmlDeviceGetNvLinkState")]
 
 
+def test_links_to_a_grace_cpu_are_added_up_without_those_that_sleep(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(2)
+    gpus.set("gpu0/FieldValue.170", "3")
+    for link, (active, asleep, mbps) in enumerate(((1, 0, 44_712), (0, 0, 0), (0, 1, 0))):
+        scope = f".{link}" if link else ""
+        values = {171: active, 172: mbps, 231: 2, 232: link, 233: 0, 234: asleep}
+        for field, value in values.items():
+            gpus.set(f"gpu0/FieldValue.{field}{scope}", str(value))
+
+    grace, other = (gpu["facts"] for gpu in asker(gpus).ask()["gpus"])
+
+    assert (grace["c2c_count"], grace["c2c_down"], grace["c2c_errors"], grace["c2c_replays"]) == (3, 1, 6, 3)
+    assert (grace["c2c_mbps_least"], grace["c2c_mbps_most"]) == (44_712, 44_712)
+    assert not [fact for fact in other if fact.startswith("c2c")]
+
+
+def test_what_the_driver_lacks_of_times_repairs_and_errors_is_absent_and_never_0(
+    fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
+) -> None:
+    gpus = fake_gpus(1)
+    gpus.set("FieldValue.270", "5000000000")
+    gpus.set("FieldValue.182", "4")
+    facts = asker(gpus).ask()["gpus"][0]["facts"]
+
+    assert (facts["slowed_hw_thermal_slowdown_ns"], facts["pcie_lcrc_errors"]) == (5_000_000_000, 4)
+    assert facts.keys().isdisjoint({"memory_unrepairable", "repair_pending_tpc", "bank_remap_pending", "pcie_fatal"})
+
+
 def test_a_fabric_of_an_older_driver_is_read_by_its_older_structure(
     fake_gpus: Callable[..., FakeGpus], asker: Callable[..., Asker]
 ) -> None:

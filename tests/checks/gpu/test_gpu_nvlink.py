@@ -151,6 +151,27 @@ def test_where_the_driver_has_only_sums_they_are_judged() -> None:
     assert (finding.component, finding.evidence["counter"]) == ("0000:07:00.0/nvlinkall", "recoveries")
 
 
+def retries(at_s: float, *counts: int, counter: str = "plr_retries") -> Links:
+    return replace(ALL_UP, at_s=at_s, counters={str(link): {counter: n} for link, n in enumerate(counts)})
+
+
+def test_a_link_that_sends_far_more_blocks_again_than_its_siblings_is_uneven() -> None:
+    for counter in ("plr_retries", "symbol_errors", "effective_errors"):
+        old, now = retries(1000.0, *[7] * 18, counter=counter), retries(1300.0, 2_000_000, *[900] * 17, counter=counter)
+
+        (finding,) = judge((now,), (old,), Policy())
+        assert (finding.component, finding.fault) == ("0000:1b:00.0/nvlink0", "gpu_nvlink_uneven")
+        assert finding.severity is Severity.WARNING
+
+
+def test_retries_that_all_links_share_and_few_of_one_link_are_no_fault() -> None:
+    quiet = retries(1000.0, *[0] * 18)
+
+    assert found(retries(1300.0, *[5_000_000] * 18), quiet) == {}
+    assert found(retries(1300.0, 9_999, *[0] * 17), quiet) == {}
+    assert found(retries(1300.0, 2_000_000, 0), retries(1000.0, 0, 0)) == {}  # two links say not what is usual
+
+
 def test_a_gpu_without_nvlink_is_left_out() -> None:
     assert links_of(Gpu(0, "0000:07:00.0", "GPU-1"), 0.0) is None
     assert links_of(Gpu(0, "0000:07:00.0", "GPU-1", facts={"fabric_state": 0}), 0.0) is None

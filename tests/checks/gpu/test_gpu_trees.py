@@ -70,7 +70,8 @@ def test_on_a_workstation_what_does_not_exist_is_skipped_and_says_so(hosts: Path
 
     skipped = {name for name, r in results.items() if r.outcome is Outcome.SKIPPED}
     ecc = {"gpu_ecc", "gpu_ecc_corrected"}
-    assert ecc | {"gpu_nvlink", "gpu_recovery", "gpu_retired_pages", "gpu_inforom", "gpu_processes"} == skipped
+    new = {"gpu_repair", "gpu_settings", "gpu_c2c"}
+    assert ecc | new | {"gpu_nvlink", "gpu_recovery", "gpu_retired_pages", "gpu_inforom", "gpu_processes"} == skipped
     assert all(results[name].why for name in skipped)
 
 

@@ -17,6 +17,10 @@ def _first(answer: Any) -> int:
     return int(answer[0])
 
 
+def _second(answer: Any) -> int:
+    return int(answer[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A fact about a GPU and the NVML call that gives it. Questions with the same call cost one call."""
@@ -37,6 +41,7 @@ def _pids(answer: Any) -> str:
 
 _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
 _SHUTDOWN, _SLOWDOWN, _MEMORY_MAX = 0, 1, 2
+_SM_CLOCK = 1
 _CORRUPTED_INFOROM = 14
 _FABRIC = ("nvmlDeviceGetGpuFabricInfoV", ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"))
 _SRAM = ("nvmlDeviceGetSramEccErrorStatus", ("c_nvmlEccSramErrorStatus_v1_t",))
@@ -82,6 +87,13 @@ QUESTIONS = (
     Question("pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
     Question("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", (_SHUTDOWN,)),
     Question("power_mw", "nvmlDeviceGetPowerUsage"),
+    Question("power_limit_mw", "nvmlDeviceGetEnforcedPowerLimit"),
+    Question("clock_max_mhz", "nvmlDeviceGetMaxClockInfo", (_SM_CLOCK,)),
+    Question("clock_application_mhz", "nvmlDeviceGetApplicationsClock", (_SM_CLOCK,)),
+    Question("addressing_mode", "nvmlDeviceGetAddressingMode"),
+    Question("repair_pending_channel", "nvmlDeviceGetRepairStatus", pick=_first),
+    Question("repair_pending_tpc", "nvmlDeviceGetRepairStatus", pick=_second),
+    Question("memory_unrepairable", "nvmlDeviceGetUnrepairableMemoryFlag_v1"),
     Question("fabric_state", _FABRIC[0], pick=attrgetter("state"), fills=_FABRIC[1]),
     Question("fabric_status", _FABRIC[0], pick=attrgetter("status"), fills=_FABRIC[1]),
     Question("fabric_clique", _FABRIC[0], pick=attrgetter("cliqueId"), fills=_FABRIC[1]),
@@ -113,6 +125,27 @@ WHOLE_FIELDS = (
     ("slowed_sw_thermal_slowdown_ns", 269),
     ("slowed_hw_thermal_slowdown_ns", 270),
     ("slowed_hw_power_brake_ns", 271),
+    ("power_smoothing_lifetime_percent", 258),
+    ("rows_inactive_correctable", 301),
+    ("rows_inactive_uncorrectable", 302),
+    ("banks_remapped", 303),
+    ("banks_inactive", 304),
+    ("banks_with_all_spares", 305),
+    ("banks_without_spares", 306),
+    ("bank_remap_pending", 307),
+    ("c2c_count", 170),
+    # Of the PCIe link, counted by the GPU itself.
+    ("pcie_recoveries", 169),  # of the link: from L0 to the state Recovery
+    ("pcie_correctable", 173),
+    ("pcie_naks_received", 174),
+    ("pcie_receiver_errors", 175),
+    ("pcie_bad_tlps", 176),
+    ("pcie_naks_sent", 177),
+    ("pcie_bad_dllps", 178),
+    ("pcie_nonfatal", 179),
+    ("pcie_fatal", 180),
+    ("pcie_lcrc_errors", 182),
+    ("pcie_lane_errors", 183),
 )
 
 LINK_STATE = 165  # of one link
@@ -130,7 +163,21 @@ LINK_COUNTERS = (
     ("integrity_errors", 211),
     ("failed_recoveries", 214),
     ("recovery_events", 215),
+    ("effective_errors", 219),  # that FEC could not correct
+    ("symbol_errors", 221),
+    ("plr_blocks", 294),  # sent by the physical layer's retry, and sent again
+    ("plr_retries", 295),
 )
+# Of one link between GPU and Grace CPU; 171 is 1 where it is active, 234 is 1 where it sleeps to save power.
+C2C_FIELDS = (
+    ("active", 171),
+    ("mbps", 172),
+    ("errors", 231),
+    ("replays", 232),
+    ("replays_b2b", 233),
+    ("asleep", 234),
+)
+MOST_C2C_LINKS = 64
 
 
 # nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, error, value. Reading pynvml's own

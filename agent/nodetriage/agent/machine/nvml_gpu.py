@@ -12,10 +12,12 @@ import pynvml
 
 from nodetriage.agent.machine.nvml_errors import FAULTY, NOT_THERE, OLDER, STALE, failed
 from nodetriage.agent.machine.nvml_facts import (
+    C2C_FIELDS,
     FIELD_VALUE,
     FIELDS,
     LINK_COUNTERS,
     LINK_STATE,
+    MOST_C2C_LINKS,
     QUESTIONS,
     QUICK_QUESTIONS,
     UP_STATES,
@@ -54,6 +56,7 @@ class GpuReader:
             call = "nvmlDeviceGetFieldValues"
             facts |= self._fields(gpu, handle, WHOLE_FIELDS if whole else FIELDS)
             if whole:
+                facts |= self._c2c(gpu, handle, facts)
                 call = "nvmlDeviceGetNvLinkState"
                 gpu = dataclasses.replace(gpu, nvlinks=self._nvlinks(gpu, handle, facts))
         except pynvml.NVMLError as error:
@@ -107,6 +110,24 @@ class GpuReader:
             for link, state in states.items()
         )
         return tuple(links) if states else None
+
+    def _c2c(self, gpu: Gpu, handle: Any, facts: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """The links between GPU and CPU, added up; without those that sleep. Empty where there are none."""
+        links = range(min(int(facts.get("c2c_count", 0)), MOST_C2C_LINKS))
+        scoped = tuple((f"{link} {name}", (field, link)) for link in links for name, field in C2C_FIELDS)
+        read = self._fields(gpu, handle, scoped) if scoped else {}
+        awake = [link for link in links if not read.get(f"{link} asleep")]
+        found: dict[str, Scalar] = {}
+        for name in ("errors", "replays", "replays_b2b"):
+            if counts := [int(read[f"{link} {name}"]) for link in links if f"{link} {name}" in read]:
+                found[f"c2c_{name}"] = sum(counts)
+        if states := [read[f"{link} active"] for link in awake if f"{link} active" in read]:
+            found["c2c_down"] = sum(1 for state in states if not state)
+        if speeds := [
+            int(read[f"{link} mbps"]) for link in awake if read.get(f"{link} active") and f"{link} mbps" in read
+        ]:
+            found |= {"c2c_mbps_least": min(speeds), "c2c_mbps_most": max(speeds)}
+        return found
 
     def _link_states(self, gpu: Gpu, handle: Any, links: range) -> dict[int, int]:
         """By link, in one call; where the driver lacks that field, in a call a link."""

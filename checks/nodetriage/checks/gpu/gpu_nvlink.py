@@ -13,8 +13,9 @@ from nodetriage.checks.readers import nvlink
 from nodetriage.checks.readers.gpu import answering
 from nodetriage.checks.readers.nvidia_log import SXIDS, xids
 from nodetriage.checks.readers.nvlink import Links
-from nodetriage.checks.rules.counters import increase, keep
-from nodetriage.checks.rules.gpu import nvlink_fabric
+from nodetriage.checks.rules.counters import keep
+from nodetriage.checks.rules.gpu import nvlink_compare, nvlink_fabric
+from nodetriage.checks.rules.gpu.nvlink_compare import growth
 
 _FAILING = ("gpu_nvlink_failing", Severity.MAJOR)
 _PER_S = {"crc_flits": 100.0, "crc_data": 100.0, "crc_errors": 100.0, "replays": 10.0}
@@ -31,6 +32,8 @@ class Policy:
     fabric_grace_s: float = 600.0  # after a boot or after a GPU left the fabric, for the Fabric Manager
     per_s: Mapping[str, float] = field(default_factory=lambda: _PER_S)  # errors a second, from which a link is failing
     serious: tuple[str, ...] = _SERIOUS  # counters of which one error is enough
+    uneven_times: float = 100.0  # as many corrected errors as the median of the GPU's links make a link uneven
+    uneven_least: int = 10_000  # and so many between two runs
 
 
 def read(host: Host) -> tuple[Links, ...]:
@@ -59,6 +62,7 @@ def judge(now: tuple[Links, ...], before: tuple[Links, ...] | None, policy: Poli
         yield from nvlink_fabric.judge(gpu, old, policy)
         if old and gpu.at_s > old.at_s:
             yield from _errors(old, gpu, policy)
+            yield from nvlink_compare.judge(old, gpu, policy.uneven_times, policy.uneven_least)
     yield from nvlink_fabric.split(now)
 
 
@@ -83,17 +87,11 @@ def _errors(old: Links, gpu: Links, policy: Policy) -> Iterator[Finding]:
         fault, severity = _FAILING if serious else ("gpu_nvlink_errors", Severity.WARNING)
         evidence: dict[str, Scalar] = {
             "link": link, "counter": counter, "new": new, "per_s": round(new / seconds, 4), "uuid": gpu.uuid,
+            **nvlink_fabric.domain(gpu),
         }  # fmt: skip
         if link not in worst or severity > worst[link].severity:
             worst[link] = Finding(f"{gpu.pci}/nvlink{link}", fault, severity, evidence)
     yield from worst.values()
-
-
-def growth(old: Links, now: Links) -> dict[tuple[str, str], int]:
-    """By link and counter, without those that did not grow."""
-    counts = ((link, name, count) for link, by_name in now.counters.items() for name, count in by_name.items())
-    grown = {(link, name): increase(old.counters.get(link, {}).get(name), count) for link, name, count in counts}
-    return {key: new for key, new in grown.items() if new}
 
 
 CHECK = Check(
@@ -101,10 +99,13 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("gpu_nvlink_down", "gpu_fabric_incomplete", "gpu_fabric_split", "gpu_nvlink_errors", "gpu_nvlink_failing"),
+    faults=(
+        "gpu_nvlink_down", "gpu_fabric_incomplete", "gpu_fabric_split", "gpu_nvlink_errors", "gpu_nvlink_failing",
+        "gpu_nvlink_uneven",
+    ),
     worker="gpu",
     timeout_s=10,
     next_state=next_state,
     kernel_wakes=any_of((xids(74, 136, *range(144, 151)), SXIDS)),
     raise_after=2,  # after a boot the links come up one by one
-)
+)  # fmt: skip
