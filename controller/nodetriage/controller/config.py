@@ -1,7 +1,7 @@
 """The controller's settings: frozen values from controller.toml and controller.d/*.toml. Unknown keys are errors."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -134,13 +134,16 @@ class ControllerSettings:
         named = "mode" in load_toml(file)
         return str(policy.mode), f"{file} {'sets it' if named else 'sets no mode'}"
 
-    def new_scheduler(self) -> Scheduler:
+    def new_scheduler(self, may_act: Callable[[], bool] | None = None) -> Scheduler:
+        """`may_act` is asked before each command that changes something."""
         if self.scheduler.kind == "none":
             return NoScheduler()
         from nodetriage.controller.slurm.client import Slurm
 
         own = self.scheduler
-        return Slurm(own.slurm_conf, own.timeout_s, max_calls_per_s=own.max_calls_per_s, rest=own.new_rest())
+        slurm = Slurm(own.slurm_conf, own.timeout_s, max_calls_per_s=own.max_calls_per_s, rest=own.new_rest())
+        slurm.may_act = may_act or slurm.may_act
+        return slurm
 
 
 def files(path: Path) -> tuple[Path, ...]:

@@ -24,7 +24,7 @@ from nodetriage.controller.engine import check_reports
 from nodetriage.controller.engine.lemon_study import LemonStudy
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.engine.resync import Resync
-from nodetriage.controller.leader import Fence, leading
+from nodetriage.controller.leader import Leadership, leading
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
@@ -60,8 +60,8 @@ def run(path: Path) -> int:
 
 async def _lead(path: Path, settings: ControllerSettings, last_words: Callable[[], None]) -> int:
     """Waits while another controller on the same PostgreSQL leads, then runs."""
-    async with leading(settings.database_url, Notify(), last_words) as fence:
-        return await Daemon(path, settings, fence).run()
+    async with leading(settings.database_url, Notify(), last_words) as leadership:
+        return await Daemon(path, settings, leadership).run()
 
 
 def _allow_connections() -> None:
@@ -97,13 +97,13 @@ def _only_one(folder: Path) -> Iterator[None]:
 class Daemon:
     """Connects the parts; decides nothing."""
 
-    def __init__(self, path: Path, settings: ControllerSettings, fence: Fence | None = None) -> None:
+    def __init__(self, path: Path, settings: ControllerSettings, leadership: Leadership | None = None) -> None:
         self._path, self._settings = path, settings
         self._notify = Notify()
         self._stop = asyncio.Event()
         self._registry = CollectorRegistry()
         self._store = metrics.MeteredStore(open_database(settings.database_url), metrics.Meters(self._registry))
-        self._store.fence = fence
+        self._store.fence = leadership.fence if leadership else None
         self._last_seen = LastSeen(monotonic())
         serving = ServerSettings(
             settings.controller.listen,
@@ -119,7 +119,7 @@ class Daemon:
         self._policy = settings.load_policy()
         self._reconciler = Reconciler(
             self._store,
-            settings.new_scheduler(),
+            settings.new_scheduler(leadership.may_act if leadership else None),
             self._policy,
             scan_s=settings.scheduler.scan_every_s,
             places=settings.load_topology(),

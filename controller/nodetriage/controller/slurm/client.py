@@ -1,5 +1,6 @@
 """Slurm through its own commands; docs/slurm.md says what each does to node and job, from 22.05 to 24.11."""
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -19,11 +20,15 @@ _REFUSALS = re.compile(
     r"Invalid node name|Invalid job id|[Ii]nvalid user id|[Aa]ccess/permission denied|presently disabled"
     r"|Only batch jobs|not heterogeneous job leader|[Jj]ob has already finished|not permitted"
 )
+_READERS = ("sinfo", "squeue")
+_READING = (("scontrol", "show"), ("scontrol", "write"))
 # One node's name. "n[1-100]" or "ALL" are many: an agent with such a name drains nothing.
 _ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 AT_ONCE_S = 2.0  # so many seconds' worth of calls go at once: the drain of one node never waits
+REST_LIMIT_S = 1.0  # for one node
+REST_PAUSE_S = 60.0  # after a failure of slurmrestd the commands are used: one that hangs delays one drain only
 OUR_COMMENT = "nodetriage: "
 
 
@@ -47,6 +52,8 @@ class Slurm:
         self._timeout_s = timeout_s
         self._calls = Bucket(max_calls_per_s, AT_ONCE_S * max_calls_per_s, 0.0)
         self._rest, self._rest_why = rest, ""
+        self._rest_again_s = 0.0  # before this time of the loop slurmrestd is not asked: it failed
+        self.may_act: Callable[[], bool] = lambda: True
         self._environment = {**(environment or {}), **({"SLURM_CONF": conf} if conf else {})}
 
     async def nodes(self) -> Mapping[str, NodeView]:
@@ -121,22 +128,34 @@ class Slurm:
 
     async def _over_rest(self, rest: Slurmrestd, nodes: Sequence[str], state: str, reason: str) -> bool:
         """False where slurmrestd did not do it; the log says why. Raises SchedulerRefused where Slurm refuses."""
+        if asyncio.get_running_loop().time() < self._rest_again_s:
+            return False
         for node in nodes:
             await wait_for_token(self._calls)
+            self._check_lease()
             try:
-                await rest.set_node_state(node, state, reason)
-            except RestUnusable as error:
-                if str(error) != self._rest_why:
-                    log.warning("slurmrestd failed, using scontrol", why=str(error))
-                self._rest_why = str(error)
+                async with asyncio.timeout(REST_LIMIT_S):
+                    await rest.set_node_state(node, state, reason)
+            except (RestUnusable, TimeoutError) as error:
+                why = str(error) or f"slurmrestd did not answer within {REST_LIMIT_S:g} s"
+                if why != self._rest_why:
+                    log.warning("slurmrestd failed, using scontrol", why=why, again_in_s=REST_PAUSE_S)
+                self._rest_why = why
+                self._rest_again_s = asyncio.get_running_loop().time() + REST_PAUSE_S
                 return False
             except RestRefused as error:
                 raise SchedulerRefused(str(error)) from error
         self._rest_why = ""
         return True
 
+    def _check_lease(self) -> None:
+        if not self.may_act():
+            raise SchedulerUnavailable("this controller's lease to act has ended: another one may lead")
+
     async def _run(self, *argv: str) -> str:
         await wait_for_token(self._calls)
+        if argv[:2] not in _READING and argv[0] not in _READERS:
+            self._check_lease()
         try:
             answer = await commands.run(argv, self._timeout_s, self._environment)
         except (commands.CommandMissing, TimeoutError, OverflowError) as error:

@@ -15,6 +15,20 @@ from nodetriage.service.private import NotPrivate, read_private
 LEADER_LOCK = 0x6E6F6465_74726961  # "nodetria": the advisory lock of PostgreSQL that the leading controller holds
 
 
+LEADER = "nodetriage leader"  # application_name of the sessions that write: the next leader ends those of the last one
+# So that both ends soon notice that the other's machine or the link is gone.
+KEEPALIVES = {"keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 3, "tcp_user_timeout": 5000}
+_SERVER_KEEPALIVES = (
+    "-c tcp_keepalives_idle=3 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3 -c tcp_user_timeout=5000"
+)
+# A lock that someone else holds, a query that goes wrong and a controller that stands still end a statement, and
+# not the service: the caller has the error and tries again.
+WRITER = (
+    f"{_SERVER_KEEPALIVES} -c statement_timeout=30000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=5000"
+)
+READER = f"{_SERVER_KEEPALIVES} -c default_transaction_read_only=on -c lock_timeout=5000"
+
+
 class NoDatabase(Exception):
     """There is nothing to read yet; the text says where it was expected."""
 
@@ -76,11 +90,12 @@ def open_database(url: str, *, read_only: bool = False) -> Engine:
     if kind == "sqlite" and parsed.database not in (None, "", ":memory:"):
         return _open_sqlite(parsed, read_only)
     if kind == "postgresql":
-        options = "-c default_transaction_read_only=on" if read_only else ""
+        limits = {"connect_timeout": 10, **KEEPALIVES, "options": READER if read_only else WRITER}
+        name = "nodetriagectl" if read_only else LEADER
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
-            pool_pre_ping=True,
-            connect_args={"connect_timeout": 10, "options": options, "application_name": "nodetriage"},
+            pool_pre_ping=not read_only,
+            connect_args={**limits, "application_name": name},
         )
     raise ConfigError(
         "database: expected sqlite:///FILE or postgresql://HOST/NAME, got "
@@ -117,15 +132,22 @@ def create_tables(engine: Engine) -> None:
     Raises WrongRevision where the database is older or newer, SQLAlchemyError where it cannot be reached or written.
     """
     with engine.begin() as connection:
-        found = revision(connection)
-        if found == schema.REVISION:
+        if check_revision(connection):
             return
-        if found or has_tables(connection):
-            raise WrongRevision(_not_ours(engine, found))
         schema.metadata.create_all(connection)
         # Quicker than the revisions one after the other, and a test shows that the result is the same.
         schema.alembic_version.create(connection, checkfirst=True)
         connection.execute(schema.alembic_version.insert().values(version_num=schema.REVISION))
+
+
+def check_revision(connection: Connection) -> bool:
+    """True where the tables are those of this revision, False where there are none. Raises WrongRevision."""
+    found = revision(connection)
+    if not found and not has_tables(connection):
+        return False
+    if found != schema.REVISION:
+        raise WrongRevision(_not_ours(connection.engine, found))
+    return True
 
 
 def revision(connection: Connection) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, select, text
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.store import database
@@ -29,6 +29,8 @@ def upgrade(engine: Engine) -> tuple[str, str]:
             select(func.pg_try_advisory_lock(database.LEADER_LOCK))
         ):
             raise ConfigError("a controller leads on this database: stop all of them first")
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SET statement_timeout = 0"))  # an index of a long history takes its time
         before = database.revision(connection)
         if not before and database.has_tables(connection):
             raise ConfigError("the tables were made before revisions were counted: move that database away")

@@ -14,7 +14,7 @@ from sqlalchemy import (
 )
 
 # The revision of the tables below: the newest in migrations/versions.
-REVISION = "0003"
+REVISION = "0004"
 
 metadata = MetaData(
     naming_convention={
@@ -254,6 +254,7 @@ leader = Table(
     Column("epoch", BigInteger, nullable=False),  # grows by one with each new leader
     Column("holder", String, nullable=False),  # its host and process id
     Column("since_us", BigInteger, nullable=False),
+    Column("renewed_us", BigInteger, nullable=False),  # the lease: by the database's clock
 )
 
 # The revision of these tables, as Alembic keeps it.
