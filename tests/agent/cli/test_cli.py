@@ -225,12 +225,13 @@ def test_explain_offers_the_nearest_names_for_a_wrong_one(capsys: pytest.Capture
     assert "perhaps gpu_off_bus" in capsys.readouterr().err
 
 
-def test_dmesg_reads_a_file_or_stdin_and_gives_an_object_a_record(
+def test_dmesg_reads_a_file_or_stdin_and_gives_an_object_a_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "log").write_text("usb 1-1: new device\n" + XID * 2)
     assert main(["dmesg", str(tmp_path / "log"), "--json"]) == 2
-    assert [json.loads(line)["code"] for line in capsys.readouterr().out.splitlines()] == [79, 79]
+    (found,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (found["fault"], found["evidence"]["xid"], found["line"], found["last_line"]) == ("gpu_off_bus", 79, 2, 3)
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(XID.encode())))
     assert main(["dmesg", "-"]) == 2
@@ -242,7 +243,7 @@ def test_dmesg_gives_the_advice_for_a_burst_once(tmp_path: Path, capsys: pytest.
 
     main(["dmesg", str(tmp_path / "log")])
 
-    assert capsys.readouterr().out.count("Drain the node") == 1
+    assert capsys.readouterr().out.count(" -> ") == 1
 
 
 def test_dmesg_without_its_file_is_unknown_and_a_clean_log_is_ok(
@@ -251,6 +252,7 @@ def test_dmesg_without_its_file_is_unknown_and_a_clean_log_is_ok(
     (tmp_path / "log").write_bytes(b"\x00\xff nothing here\n")
 
     assert main(["dmesg", str(tmp_path / "log")]) == 0
+    assert capsys.readouterr().out == "looked at 1 line: nothing found\n"
     assert main(["dmesg", str(tmp_path / "none")]) == 3
     assert "none: No such file" in capsys.readouterr().err
 

@@ -1,102 +1,160 @@
-"""Offline triage of a kernel log that somebody pasted: dmesg, journal, syslog or raw /dev/kmsg, whole or in pieces."""
+"""Offline triage of a kernel log: the rules of every check on each boot in it, as one table, the gravest first."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from nodetriage.agent.cli import report
+from nodetriage.agent.cli.saved_log import Entry
 from nodetriage.agent.cli.style import PLAIN, Style
-from nodetriage.agent.machine import kmsg
-from nodetriage.checks.model import Severity
-from nodetriage.checks.readers import log_prefix, nvidia_log
-from nodetriage.checks.rules.xid_rules import assess
+from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
+from nodetriage.checks.gpu import gpu_xid
+from nodetriage.checks.model import Check, Finding, KernelRecord, Scalar, Severity
+from nodetriage.checks.model.faults import faults
+from nodetriage.checks.model.kernel_rules import matcher
+from nodetriage.checks.readers import nvidia_log
 from nodetriage.service.printable import printable
 
-# str.splitlines breaks at these too; in a log they are bytes like others.
-_NO_BREAKS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
-
-_PROBE_LINES = 3  # of the message that the driver prints where it meets a dead GPU while it loads
+AnyCheck = Check[Any, Any]
+_KEPT = 100_000  # lines that some rule fits, a boot; what comes behind them is only counted
+_TEXT_CHARS = 120  # of a line that find it again in the log
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One record that tells of a fault. `line` counts from 1; None means that the record does not say."""
+class Row:
+    """One fault of one part in one boot: `count` lines (or what the check counts) from `line` to `last_line`."""
 
-    line: int
-    code: int | None
-    kind: str  # xid, sxid, companion
-    pci: str | None
-    pid: int | str | None  # "unknown" is the driver's own word
-    process: str | None
     severity: Severity
+    check: str
+    component: str
     fault: str
+    boot: int
+    line: int
+    last_line: int
+    when: str
+    last_when: str
+    count: int
     advice: str
+    evidence: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-def find_faults(log: Iterable[bytes]) -> Iterator[Fault]:
-    """The faults in the lines of a log, each as soon as it is read. Never raises: what is no fault is ignored."""
-    for number, record in _records(log):
-        found = _fault(number, record)
-        if found is not None:
-            yield found
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """All that was found, and in how much."""
+
+    rows: tuple[Row, ...]
+    lines: int
+    boots: int
+    first: str  # the first and the last moment, as the log prints them
+    last: str
+    left_out: int = 0  # lines that a rule fits, beyond what is kept
 
 
-def _records(log: Iterable[bytes]) -> Iterator[tuple[int, str]]:
-    """Number of the first line, and text, of each record: one a line, but the three lines of the driver's probe message
-    together. A raw record of /dev/kmsg is a record whatever newlines it holds."""
-    held: list[tuple[int, str]] = []
-    for number, line in enumerate(log, 1):
-        raw = kmsg.parse(line.lstrip())
-        text = raw.text if raw is not None else _pasted(line)
-        joins = raw is None and 0 < len(held) < _PROBE_LINES and text.startswith("NVRM:") and "Xid" not in text
-        if held and not joins:
-            yield _joined(held)
-            held = []
-        if joins or (raw is None and text.startswith("NVRM: The NVIDIA GPU")):
-            held.append((number, text))
+def triage(log: Iterable[Entry], checks: Sequence[AnyCheck]) -> Triage:
+    """Runs the rules of the checks that judge kernel lines. A line that names a device counts, whatever this machine
+    has."""
+    readers = tuple(check for check in checks if check.kernel_pattern is not None)
+    kept: dict[int, list[Entry]] = {}
+    lines, boots, left_out, first, last = 0, 0, 0, "", ""
+    for entry in log:
+        lines, boots = max(lines, entry.line + entry.text.count("\n")), entry.boot
+        first, last = first or entry.when, entry.when or last
+        if any(matcher(check.kernel_pattern).match(entry.text) for check in readers if check.kernel_pattern):
+            of_boot = kept.setdefault(entry.boot, [])
+            if len(of_boot) < _KEPT:
+                of_boot.append(entry)
+            else:
+                left_out += 1
+    with tempfile.TemporaryDirectory() as empty:  # no machine stands behind a log
+        host = Host(empty)
+        rows = [row for found in kept.values() for check in readers for row in _rows(host, check, found)]
+    return Triage(tuple(sorted(rows, key=lambda r: (-r.severity, r.line))), lines, boots, first, last, left_out)
+
+
+def _rows(host: Host, check: AnyCheck, found: Sequence[Entry]) -> Iterator[Row]:
+    """The check's findings in one boot. A record's stamp is its place in the log, so that its line is known again."""
+    policy, stamps = check.policy, {entry.line: entry.line * 1_000_000 for entry in found}
+    if check.name == gpu_xid.CHECK.name:
+        policy = dataclasses.replace(policy, any_device=True)
+        if all(entry.at_s is not None for entry in found):  # time separates its bursts
+            stamps = {entry.line: round((entry.at_s or 0) * 1e6) for entry in found}
         else:
-            yield number, text
-    if held:
-        yield _joined(held)
+            stamps = {entry.line: entry.line for entry in found}
+    records = tuple(KernelRecord(entry.line, stamps[entry.line], 3, entry.text) for entry in found)
+    lines = matcher(check.kernel_pattern or "")
+    mine = tuple(record for record in records if lines.match(record.text))
+    if not mine:
+        return
+    by_line = {entry.line: entry for entry in found}
+    for finding in run(check, host.for_check(check, mine), policy, None).findings:
+        first, last = _span(finding, mine, check.name == gpu_xid.CHECK.name)
+        yield _row(check.name, finding, by_line[first], by_line[last])
 
 
-def _pasted(line: bytes) -> str:
-    return log_prefix.message(line.rstrip(b"\n").decode("utf-8", "replace").translate(_NO_BREAKS))
+def _span(finding: Finding, records: Sequence[KernelRecord], is_nvidia: bool) -> tuple[int, int]:
+    """The numbers of the first and the last line that the finding is about."""
+    if is_nvidia:
+        code = finding.evidence.get("xid", finding.evidence.get("sxid"))
+        said = ((r.seq, nvidia_log.parse(r.text)) for r in records)
+        same = [seq for seq, x in said if x and x.component == finding.component and code in (None, x.code)]
+        return (same[0], same[-1]) if same else (records[0].seq, records[-1].seq)
+    text = str(finding.evidence.get("text", ""))[:_TEXT_CHARS]
+    first = next((r.seq for r in records if r.text.startswith(text)), records[0].seq)
+    last_s = finding.evidence.get("last_at_boot_s")
+    known = {r.seq for r in records}
+    last = int(last_s) if isinstance(last_s, int | float) and int(last_s) in known else first
+    return min(first, last), max(first, last)
 
 
-def _joined(held: Sequence[tuple[int, str]]) -> tuple[int, str]:
-    return held[0][0], "\n".join(text for _, text in held)
+def _row(check: str, finding: Finding, first: Entry, last: Entry) -> Row:
+    placed = ("at_boot_s", "last_at_boot_s", "lines", "count")
+    evidence = {name: value for name, value in finding.evidence.items() if name not in placed}
+    count = finding.evidence.get("count", finding.evidence.get("lines", 1))
+    known = faults().get(finding.fault)
+    return Row(
+        finding.severity, check, finding.component, finding.fault, first.boot, first.line, last.line, first.when,
+        last.when, count if isinstance(count, int) else 1, known.advice if known else "", evidence,
+    )  # fmt: skip
 
 
-def _fault(number: int, record: str) -> Fault | None:
-    line = nvidia_log.parse(record)
-    worth = assess(line) if line is not None else None
-    if line is None or worth is None:
-        return None
-    return Fault(
-        line=number,
-        code=line.code,
-        kind=line.kind,
-        pci=line.pci,
-        pid=line.pid,
-        process=line.process,
-        severity=worth.severity,
-        fault=worth.fault,
-        advice=worth.advice,
-    )
+def as_json(row: Row) -> dict[str, Any]:
+    """All that is known of a row; the evidence is the check's."""
+    named = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
+    return {**named, "severity": row.severity.name.lower(), "evidence": dict(row.evidence)}
 
 
-def as_json(found: Fault) -> dict[str, Any]:
-    return {**dataclasses.asdict(found), "severity": found.severity.name.lower()}
+def as_text(found: Triage, style: Style = PLAIN) -> Iterator[str]:
+    """The table: what, on which part, how often and when; the line itself; what to do, once. Then the summary."""
+    advised = set()
+    for row in found.rows:
+        severity = report.painted(f"{row.severity.name.lower():<8}", row.severity, style)
+        yield f"{severity} {row.fault} on {printable(row.component)}, {_when(row, found.boots)}"
+        if text := row.evidence.get("text"):
+            yield f"         {printable(str(text).partition(chr(10))[0])}"
+        if row.advice not in advised and row.severity > Severity.INFO:
+            yield from style.fold(row.advice, "         -> ")
+        advised.add(row.advice)
+    yield summary(found)
 
 
-def as_text(found: Fault, advise: bool, style: Style = PLAIN) -> Iterator[str]:
-    """What, where, who and how grave on one line; under it, if wanted, what to do about it."""
-    what = f"{found.kind.capitalize() if found.kind == 'xid' else 'SXid'} {found.code}" if found.code else "no code"
-    who = f" by {printable(found.process or 'pid')} ({found.pid})" if isinstance(found.pid, int) else ""
-    severity = report.painted(f"{found.severity.name.lower():<8}", found.severity, style)
-    yield f"{found.line:>6}  {severity} {what} at {found.pci or 'an unnamed GPU'}{who}: {found.fault}"
-    indent = " " * 8
-    if advise:
-        yield from style.fold(found.advice, indent)
+def _when(row: Row, boots: int) -> str:
+    boot = f", boot {row.boot}" if boots > 1 else ""
+    if row.line == row.last_line:
+        moment = f" ({row.when})" if row.when else ""
+        return f"line {row.line}{moment}{boot}" + (f", {row.count} times" if row.count > 1 else "")
+    moments = f" ({row.when} to {row.last_when})" if row.when else ""
+    return f"{row.count} lines, {row.line} to {row.last_line}{moments}{boot}"
+
+
+def summary(found: Triage) -> str:
+    """One line: how much was looked at, and what came of it."""
+    span = f" from {found.first} to {found.last}" if found.first else ""
+    boots = f", {found.boots} boots" if found.boots > 1 else ""
+    left_out = f"; {found.left_out} further lines that rules fit were not judged" if found.left_out else ""
+    said = "nothing found"
+    if count := len(found.rows):
+        said = f"{count} fault{'s' if count > 1 else ''}, the gravest {found.rows[0].severity.name.lower()}"
+    return f"looked at {found.lines} line{'' if found.lines == 1 else 's'}{span}{boots}: {said}{left_out}"

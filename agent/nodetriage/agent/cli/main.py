@@ -85,7 +85,9 @@ def _add_offline(verbs: Any) -> None:
     what = "a fault code, an Xid (79) or an SXid (sxid:12028)"
     explain.add_argument("what", nargs="?", metavar="FAULT|XID", help=what)
 
-    dmesg = _verb(verbs, _dmesg, "dmesg", "find the faults in a kernel log", "one JSON object a record")
+    dmesg = _verb(
+        verbs, _dmesg, "dmesg", "find the faults in a kernel log", "one JSON object a fault; the summary goes to stderr"
+    )
     dmesg.add_argument("file", nargs="?", default="-", metavar="FILE", help="a saved log of any format; - reads stdin")
 
     text = "translate the configuration of NHC into settings, and say what has no translation"
@@ -197,18 +199,16 @@ def _dmesg(arguments: argparse.Namespace) -> int:
 
 
 def _triage(log: BinaryIO, as_json: bool) -> int:
-    """Prints each fault when it is read, so that `dmesg --follow | nodetriage dmesg` works."""
-    from nodetriage.agent.cli import dmesg, report, style
+    from nodetriage.agent.cli import dmesg, report, saved_log, style
+    from nodetriage.agent.installed_checks import CHECKS
 
-    worst, advised, how = None, set(), style.of(sys.stdout)
-    for fault in dmesg.find_faults(log):
-        worst = max(worst or fault.severity, fault.severity)
-        if as_json:
-            print(json.dumps(dmesg.as_json(fault)), flush=True)
-        else:
-            print("\n".join(dmesg.as_text(fault, fault.advice not in advised, how)), flush=True)
-            advised.add(fault.advice)
-    return report.code_of(worst)
+    found = dmesg.triage(saved_log.entries(saved_log.lines_of(log)), CHECKS)
+    if as_json:
+        _print(json.dumps(dmesg.as_json(row)) for row in found.rows)
+        print(dmesg.summary(found), file=sys.stderr)
+    else:
+        _print(dmesg.as_text(found, style.of(sys.stdout)))
+    return report.code_of(found.rows[0].severity if found.rows else None)
 
 
 def _capture(arguments: argparse.Namespace) -> int:
