@@ -20,6 +20,7 @@ from typing import Any
 
 from terminal import on_a_terminal
 
+from nodetriage.agent.reach.settings import ReachSettings
 from nodetriage.agent.settings import config as agent
 from nodetriage.agent.site_commands import SiteCommand
 from nodetriage.checks.model.settings import as_toml
@@ -74,6 +75,12 @@ SITE_COMMAND = """
 A program of the site as a check with that name ([checks](checks.md#commands-of-the-site)).
 
 """
+REACH = """
+### `[checks.reach]`
+
+What must answer over the network ([checks](checks.md#reach)).
+
+"""
 POLICY = """
 ## Policy
 
@@ -100,7 +107,7 @@ def settings_page() -> str:
         )
         parts += ["\n", table(type(check.policy))] if plain(type(check.policy)) else []
         parts += tables(type(check.policy), f"checks.{check.name}", "####")
-    parts += [SITE_COMMAND, table(SiteCommand)]
+    parts += [SITE_COMMAND, table(SiteCommand), REACH, table(ReachSettings)]
     parts += [CONTROLLER, *tables(controller.ControllerSettings), POLICY, table(rules.Policy), *tables(rules.Policy)]
     return "".join(parts)
 

@@ -75,8 +75,9 @@ def values(settings: "AgentSettings") -> Iterator[tuple[str, Any]]:
     for section in fields(Sections):
         yield from leaves(getattr(settings, section.name), section.name)
     yield from leaves(settings.commands, "checks.command")
+    yield from leaves(settings.reach, "checks.reach")
     for name, one in settings.checks.items():
-        if name in settings.commands:
+        if name in (*settings.commands, "reach"):
             continue
         yield f"checks.{name}.enabled", one.enabled
         yield from ((f"checks.{name}.{key}", getattr(one.check, key)) for key in COMMON_KEYS if key != "enabled")

@@ -1,8 +1,10 @@
-"""The tables [checks.command.NAME] of the settings' files."""
+"""The tables of [checks] that make checks of their own: [checks.command.NAME] and [checks.reach]."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from nodetriage.agent.reach import settings as reach
+from nodetriage.agent.reach.settings import ReachSettings
 from nodetriage.agent.settings.layers import Layer
 from nodetriage.agent.site_commands import SiteCommand, check_name
 from nodetriage.checks.model.faults import faults
@@ -12,8 +14,14 @@ KEY = "command"  # in [checks]; no check of ours has this name
 
 
 def without(checks: Mapping[str, Any]) -> dict[str, Any]:
-    """The table [checks] without the site's commands."""
-    return {name: table for name, table in checks.items() if name != KEY}
+    """The table [checks] without these."""
+    return {name: table for name, table in checks.items() if name not in (KEY, reach.NAME)}
+
+
+def reach_of(known: ReachSettings, layer: Layer) -> ReachSettings:
+    """[checks.reach] of one layer over what was set so far. Raises ConfigError."""
+    table = layer.table.get("checks", {}).get(reach.NAME, {})
+    return replace_from(ReachSettings, known, table, layer.where, f"checks.{reach.NAME}")
 
 
 def merged(known: Mapping[str, SiteCommand], layer: Layer, taken: Collection[str]) -> dict[str, SiteCommand]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from nodetriage.agent.reach.settings import ReachSettings
+from nodetriage.agent.reach.settings import check_of as reach_check
 from nodetriage.agent.redfish_settings import RedfishSettings
 from nodetriage.agent.settings import commands, layers
 from nodetriage.agent.settings.layers import Layer
@@ -178,6 +180,9 @@ class AgentSettings(Sections):
     """All settings of a running agent."""
 
     checks: Mapping[str, CheckSettings] = field(default_factory=dict)
+    reach: ReachSettings = field(
+        default_factory=ReachSettings
+    )  # [checks.reach]; a check too, where it names an address
     commands: Mapping[str, SiteCommand] = field(default_factory=dict)  # [checks.command.NAME]; each is a check too
     files: tuple[Path, ...] = ()  # the files that were read, in order
     sources: Mapping[str, str] = field(default_factory=dict)  # by key: the file and table that set it
@@ -209,20 +214,25 @@ def load(path: Path, checks: Iterable[Check[Any, Any]], node: str = "", ignore: 
         node = node_name(alone.agent.node)
     sections, sources = Sections(), dict[str, str]()
     own_commands, all_commands = dict[str, SiteCommand](), dict[str, SiteCommand]()
-    taken = (*settings, CHEAP, COMMANDS)
+    taken = (*settings, CHEAP, COMMANDS, "reach")
+    own_reach = ReachSettings()
     for layer in read:
         result = _applied(sections, settings, layer)
+        with_its_reach = commands.reach_of(own_reach, layer)
         all_commands = commands.merged(all_commands, layer, taken)  # so that those of other nodes are checked too
         if layer.applies(node):
-            sections, settings = result
+            (sections, settings), own_reach = result, with_its_reach
             own_commands = commands.merged(own_commands, layer, taken)
             sources |= dict.fromkeys(leaf_keys(layer.table), layer.where)
     settings |= {n: CheckSettings(check_of(n, c), c.enabled) for n, c in own_commands.items()}
+    if own_reach.addresses:
+        settings["reach"] = CheckSettings(reach_check(own_reach), own_reach.enabled)
     _check_lists(sections.hooks, settings, sources)
     parts = {f.name: getattr(sections, f.name) for f in dataclasses.fields(sections)}
     return AgentSettings(
         **parts,
         checks=MappingProxyType(settings),
+        reach=own_reach,
         commands=MappingProxyType(own_commands),
         files=files,
         sources=MappingProxyType(sources),

@@ -15,7 +15,8 @@ from nodetriage.checks.model.faults import faults
 REFUSAL_LASTS_S = 10.0  # until Slurm drains the node; jobs that start together are refused together
 # Whose cause other nodes may share, whatever the controller's own list says.
 SHARED = (
-    "mount_*", "ib_*", "eth_*", "clock_*", "service_*", "version_*", "gpu_fabric_*", "gpu_nvlink_*", "node_lost",
+    "mount_*", "reach_*", "ib_*", "eth_*", "clock_*", "service_*", "version_*", "gpu_fabric_*",
+    "gpu_nvlink_*", "node_lost",
 )  # fmt: skip
 
 

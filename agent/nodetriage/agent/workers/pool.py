@@ -22,6 +22,7 @@ def setup_from(settings: AgentSettings) -> Setup:
         policies,
         programs=settings.programs.by_name(),
         commands=dict(settings.commands),
+        reach=settings.reach,
         redfish=settings.redfish if settings.redfish.address else None,
     )
 

@@ -20,6 +20,8 @@ import msgspec
 from nodetriage.agent.core.result import Result
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.machine.port_bytes import TRAFFIC
+from nodetriage.agent.reach.settings import ReachSettings
+from nodetriage.agent.reach.settings import check_of as reach_check
 from nodetriage.agent.redfish_settings import RedfishSettings
 from nodetriage.agent.site_commands import SiteCommand, check_of
 from nodetriage.agent.workers import memory
@@ -48,6 +50,7 @@ class Setup(msgspec.Struct, tag="setup", tag_field="say", frozen=True):
     quarantined: tuple[str, ...] = ()
     programs: dict[str, tuple[str, ...]] = {}  # how to call them, by the name that checks use
     commands: dict[str, SiteCommand] = {}  # the site's own checks, by name
+    reach: ReachSettings = ReachSettings()
     redfish: RedfishSettings | None = None  # None: not asked
 
 
@@ -162,7 +165,7 @@ class Session:
         self._host.quarantine(frozenset(setup.quarantined))
         self._host.call_programs(setup.programs, setup.redfish)
         commands = {name: check_of(name, command) for name, command in setup.commands.items()}
-        self._checks = {**self._shipped, **commands}
+        self._checks = {**self._shipped, **commands, "reach": reach_check(setup.reach)}
         self._policies = {
             name: replace_from(type(self._checks[name].policy), self._checks[name].policy, table, "agent", name)
             for name, table in setup.policies.items()

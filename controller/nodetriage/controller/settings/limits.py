@@ -84,7 +84,7 @@ class BreakerLimits:
         return max(self.least_nodes, ceil(fleet * percent / 100))
 
 
-SHARED = ("mount_*", "ib_*", "eth_*", "clock_*", "node_lost", "gpu_fabric_*", "gpu_nvlink_*")
+SHARED = ("mount_*", "reach_*", "ib_*", "eth_*", "clock_*", "node_lost", "gpu_fabric_*", "gpu_nvlink_*")
 
 
 @dataclass(frozen=True, slots=True)

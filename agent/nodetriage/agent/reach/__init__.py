@@ -1,0 +1,1 @@
+"""The check `reach`: whether what the site names answers over the network. Off without settings."""
