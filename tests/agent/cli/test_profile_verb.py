@@ -1,5 +1,6 @@
 """`nodetriage profile`: what a machine should have, and learning it from a good one."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def test_nothing_is_learned_from_a_machine_that_is_not_well(hosts: Path, capsys:
     said = capsys.readouterr()
     assert said.out == ""
     assert "this machine has a fault: 0000:9d:00.0: gpu_off_bus" in said.err
+
+
+def test_a_role_is_learned_with_the_addresses_of_its_adapters_which_outlive_their_names() -> None:
+    ports = tuple(
+        dataclasses.replace(PORT, name=f"{n}/1", pci=p) for n, p in (("a", "0000:40:00.0"), ("b", "0000:18:00.0"))
+    )
+
+    (role,) = learned.learn({"ib_link": ports})["ib_link"]["roles"].values()
+
+    assert (role["pci"], role["hcas"], role["ports"]) == (["0000:18:00.0", "0000:40:00.0"], ["a", "b"], 2)
 
 
 def test_a_port_that_is_down_today_teaches_nothing() -> None:

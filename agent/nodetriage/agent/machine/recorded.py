@@ -62,7 +62,7 @@ class RecordedMachine:
         if normal in self._errors:
             raise _os_error(self._errors[normal], normal)
         folder, name = os.path.split(normal)
-        here = f"{inside(self._root, folder)}/{name}"
+        here = f"{self._inside(folder)}/{name}"
         if self._base is None or os.path.lexists(here) or self._is_without(normal):
             return here
         return self._base.locate_link(normal)

@@ -1,7 +1,7 @@
 """The settings of a profile for machines like one that is known to be good, from its readings. Pure.
 
-Only what is the same on all good machines of one kind: numbers of devices, rates, versions. It leaves out addresses,
-names of interfaces that jobs do not use, and current mounts.
+Only what is the same on all good machines of one kind: numbers of devices, rates, versions, and where adapters are on
+the PCI bus. It leaves out names of interfaces that jobs do not use, and current mounts.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,6 +49,7 @@ def _ib_link(ports: tuple[Port, ...]) -> Settings:
             kinds.setdefault((port.link_layer.lower() or "unknown", port.rate_gbps, port.width), []).append(port)
     roles = {
         f"{layer}_{rate:g}g_{width}x": {
+            **({"pci": sorted({port.pci for port in of})} if all(port.pci for port in of) else {}),
             "hcas": sorted({port.hca for port in of}),
             "ports": len(of),
             "rate_gbps": rate,

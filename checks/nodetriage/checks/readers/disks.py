@@ -5,12 +5,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from nodetriage.checks.model import Host, Unavailable
 from nodetriage.checks.readers.pci import address_of
 from nodetriage.checks.readers.smart import Smart, ask
 from nodetriage.checks.readers.sysfs import error_line, optional_text
 
+_NVME = "/sys/class/nvme"
 _PATIENCE = 2  # disks that may time out before the others are no longer asked
 
 
@@ -42,17 +44,17 @@ class Controller:
 
 
 def read_controllers(host: Host) -> tuple[Controller, ...]:
+    """All NVMe controllers, by name. Only the state of one changes while it is there."""
     at_s = host.boottime_s()
     return tuple(
-        Controller(
-            address_of(host, path) or path.name,
-            path.name,
-            at_s,
-            optional_text(host, path / "state")[:20],
-            optional_text(host, path / "transport")[:20],
-        )
-        for path in host.glob("/sys/class/nvme/nvme*")
+        Controller(component, name, at_s, optional_text(host, f"{_NVME}/{name}/state")[:20], transport)
+        for name, (component, transport) in host.entries(_NVME, _described).items()
+        if name.startswith("nvme")
     )
+
+
+def _described(host: Host, path: PurePosixPath) -> tuple[str, str]:
+    return address_of(host, path) or path.name, optional_text(host, path / "transport")[:20]
 
 
 def read_disks(host: Host) -> tuple[Disk, ...]:
