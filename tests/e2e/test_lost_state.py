@@ -75,3 +75,29 @@ def test_after_a_restore_our_drains_are_ours_and_no_id_is_given_twice(fleet: Fle
     assert first != second
     assert "-e" in second
     assert cluster.node("n1")["Reason"].startswith(reason.partition(" [root@")[0])
+
+
+def presences(fleet: Fleet) -> dict[str, tuple[str, str]]:
+    return {v["node"]: (v["state"], v["presence"]) for v in fleet.ctl("nodes")}
+
+
+@pytest.mark.slurm
+def test_silent_agents_stay_known_over_a_restart_and_come_back_by_themselves(fleet: Fleet) -> None:
+    for node in ("n1", "n2"):
+        fleet.add_agent(node)
+    heard = {"n1": ("Healthy", "heard"), "n2": ("Healthy", "heard"), "n3": ("Unknown", "never")}
+    wait_until(lambda: presences(fleet) == heard, LIMIT_S, "two agents report, and one node has none")
+    for node in ("n1", "n2"):
+        fleet.agents[node].program.kill()
+    wait_until(lambda: presences(fleet)["n2"] == ("Unknown", "silent"), LIMIT_S, "both are silent")
+
+    fleet.controller.stop()
+    assert presences(fleet)["n1"][0] == "Unknown"
+    fleet.agents["n1"].start(wait=False)
+    fleet.start_controller()
+
+    wait_until(lambda: presences(fleet)["n1"] == ("Healthy", "heard"), LIMIT_S, "n1 is back")
+    assert presences(fleet)["n2"] == ("Unknown", "silent")
+    query = "SELECT max(kind) FROM events WHERE fault = 'agent_silent' AND node = ?"
+    wait_until(lambda: fleet.history(query, "n1") == [(4,)], LIMIT_S, "its silence is over")
+    assert fleet.history(query, "n2") == [(1,)]

@@ -38,6 +38,7 @@ class Controller:
     database_password_file: Path | None = None  # holds the password alone; mode 0600, owned by the controller's user
     heartbeat_every_s: float = 5.0  # every agent's period; 0 leaves each agent to its own setting
     idle_heartbeats: float = 4.0  # a node without a job has a period that is so many times longer, at least 1
+    expected_nodes: str = ""  # a node set, n[1-100]: nodes that should report though the scheduler does not list them
     missed_heartbeats: int = 6  # so many in a row make a node silent; two and a half of a node without a job
 
     def __post_init__(self) -> None:
@@ -111,6 +112,16 @@ class ControllerSettings:
         if not own.database:
             return sqlite_url(own.state_dir)
         return with_password(own.database, own.database_password_file) if own.database_password_file else own.database
+
+    @property
+    def expected_nodes(self) -> tuple[str, ...]:
+        """Raises ConfigError where they are no node set."""
+        from nodetriage.controller.slurm.node_list import expand
+
+        if (names := expand(self.controller.expected_nodes)) is None:
+            named = self.controller.expected_nodes
+            raise ConfigError(f"controller.expected_nodes: expected a node set as n[1-100], got {named[:80]!r}")
+        return names
 
     @property
     def run_dir(self) -> Path:

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,18 @@ from typing import Any
 import pytest
 from fleet_client import BOOT, event
 from programs import NODETRIAGECTL
+from sqlalchemy import Connection
 
 from nodetriage.controller.cli.main import _parser, main
-from nodetriage.controller.store import schema
+from nodetriage.controller.engine.inputs import events_after
+from nodetriage.controller.policy import transition
+from nodetriage.controller.policy.agents import coverage
+from nodetriage.controller.policy.agents.coverage import Known, Presence
+from nodetriage.controller.policy.state import FleetState
+from nodetriage.controller.settings.rules import Mode, Policy
+from nodetriage.controller.store import known_nodes, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
+from nodetriage.controller.store.known_nodes import ControllerStatus
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
 from nodetriage.service import moment
@@ -45,10 +55,29 @@ def filled(sqlite_url: str) -> str:
         low = event(2, fault="ib_link_down", component="mlx5_0/1", severity=pb.SEVERITY_MAJOR)
         await store.record("n1", [lost, low, outcome], 5)
         await store.write(lambda c: c.execute(schema.actions.insert(), ACTION))
+        await store.write(judge)
         await store.close()
 
     asyncio.run(fill())
     return sqlite_url
+
+
+def judge(connection: Connection) -> None:
+    """The policy takes in all events, as a controller's does."""
+    state, now = FleetState(), datetime.now(UTC)
+    for stored in events_after(connection, 0, 1000):
+        step = transition.step(state, stored, now, Policy(mode=Mode.OBSERVE))
+        state_store.save(connection, state, step, now)
+        state = step.state
+
+
+def survey(url: str, now: datetime, *known: Known, **said: Any) -> None:
+    """A controller says who reports, and what it may do."""
+    counted = {str(p): n for p, n in coverage.counts({k.node: k for k in known}).items()}
+    status = ControllerStatus(version="1", mode="enforce", presences=counted, **said)
+    with open_database(url).begin() as connection:
+        known_nodes.save(connection, known, [])
+        known_nodes.save_status(connection, status, now)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -61,8 +90,8 @@ def as_json(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
 
 
 def test_nodes_shows_every_node_and_what_is_wrong_with_it(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, "nodes", "--database", filled).splitlines()
-    assert lines[0].split() == ["node", "state", "seen", "worst", "findings"]
+    lines = printed(capsys, "nodes", "--database", filled).splitlines()[2:]
+    assert lines[0].split() == ["node", "state", "agent", "slurm", "worst", "findings"]
     assert lines[1].split()[0] == "n1"
     assert "critical" in lines[1]
     assert "gpu_lost, ib_link_down" in " ".join(line.strip() for line in lines[1:])
@@ -72,6 +101,76 @@ def test_nodes_shows_every_node_and_what_is_wrong_with_it(filled: str, capsys: p
         ("ib_link_down", "major"),
     ]
     assert (n2["node"], n2["findings"], n2["profile"]) == ("n2", [], "h100")
+
+
+def test_no_node_is_healthy_without_a_controller_that_runs_and_an_agent_that_reports(
+    filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = datetime.now(UTC)
+
+    def states() -> list[tuple[str, str]]:
+        return [(n["state"], n["presence"]) for n in as_json(capsys, "nodes", "--database", filled)]
+
+    assert states() == [("Unknown", "silent"), ("Unknown", "silent")]  # no controller has said anything
+    with open_database(filled).begin() as connection:
+        connection.execute(schema.node_states.update().values(state="Healthy"))
+    heard = [Known(name, Presence.HEARD, now, in_scheduler=True, slurm="idle") for name in ("n1", "n2")]
+    survey(filled, now, *heard)
+    assert states() == [("Healthy", "heard"), ("Unknown", "heard")]  # the policy has heard no event of n2 yet
+    survey(filled, now, replace(heard[0], presence=Presence.SILENT))
+    assert states()[0] == ("Unknown", "silent")
+    survey(filled, now - timedelta(seconds=60), *heard)
+    assert states()[0] == ("Unknown", "heard")
+    assert printed(capsys, "nodes", "--database", filled).startswith("NO CONTROLLER since")
+
+
+def test_slurms_own_word_stands_beside_ours_and_nodes_without_an_agent_are_there(
+    filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = datetime.now(UTC)
+    taken = "gres/gpu count reported lower than configured (7 < 8)"
+    survey(
+        filled,
+        now,
+        Known("n1", Presence.HEARD, now, in_scheduler=True, slurm="idle+drain", reason=taken, reason_by="slurm"),
+        Known("n3", Presence.NEVER, now, in_scheduler=True, slurm="idle"),
+        Known("n4", Presence.REFUSED, now, "agent 9.0 does not match", in_scheduler=True, slurm="idle"),
+        scheduler_nodes=1000,
+        breaker_open=True,
+        breaker_why="25 nodes",
+    )
+    head, coverage_line, _, *rows = printed(capsys, "nodes", "--database", filled).splitlines()
+    assert "mode enforce; breaker OPEN (25 nodes)" in head
+    assert coverage_line == "1,000 in Slurm, 1 heard, 1 never, 1 refused"
+    assert f"idle+drain {taken} (slurm)" in rows[1]
+    assert [row.split()[0] for row in rows[1:]] == ["n1", "n2", "n3", "n4"]
+    assert "Unknown" in rows[3]
+    assert "refused: agent 9.0 does not match" in rows[4]
+    assert as_json(capsys, "status", "--database", filled)["presences"]["never"] == 1
+
+
+def test_nodes_are_filtered_and_sorted(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+    survey(
+        filled,
+        now,
+        *(Known(f"n{i}", Presence.HEARD, now, slurm="down" if i == 2 else "idle") for i in (1, 2)),
+        *(Known(f"n{i}", Presence.NEVER, now, slurm="idle") for i in (3, 4, 5)),
+    )
+
+    def named(*argv: str) -> list[str]:
+        return [n["node"] for n in as_json(capsys, "nodes", "--database", filled, *argv)]
+
+    assert named() == ["n1", "n2", "n3", "n4", "n5"]
+    assert named("n[2-3],n5") == ["n2", "n3", "n5"]
+    assert named("--agent", "never") == ["n3", "n4", "n5"]
+    assert named("--fault", "gpu_*") == ["n1"]
+    assert named("--severity", "warning") == ["n1"]
+    assert named("--slurm", "down") == ["n2"]
+    assert named("--state", "Retired") == []
+    assert named("--sort", "severity")[0] == "n1"
+    assert main(["nodes", "n[1-", "--database", filled]) == 78
+    assert "expected a node set" in capsys.readouterr().err
 
 
 def test_node_tells_findings_checks_and_actions(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,9 +245,9 @@ def test_before_a_controller_ever_ran_the_answer_is_unknown(
     create_tables(engine)
     engine.dispose()
     assert main(["nodes", "--database", sqlite_url]) == 0
-    assert "no agent has connected yet" in capsys.readouterr().out
+    assert "no controller has said anything yet" in capsys.readouterr().out
     assert main(["node", "n9", "--database", sqlite_url]) == 3
-    assert "no agent of a node of this name" in capsys.readouterr().err
+    assert "neither an agent nor the scheduler names such a node" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -12,6 +12,7 @@ from fleet_client import BOOT, event
 
 from nodetriage.checks.model import Severity
 from nodetriage.controller.cli.main import main
+from nodetriage.controller.policy.agents import coverage
 from nodetriage.controller.policy.state import (
     Action,
     ActionKind,
@@ -23,8 +24,10 @@ from nodetriage.controller.policy.state import (
     Step,
     Transition,
 )
-from nodetriage.controller.store import state_store
+from nodetriage.controller.scheduler import NodeView
+from nodetriage.controller.store import known_nodes, state_store
 from nodetriage.controller.store.database import open_database
+from nodetriage.controller.store.known_nodes import ControllerStatus
 from nodetriage.controller.store.mappers import Hello
 from nodetriage.controller.store.store import Store
 
@@ -61,6 +64,11 @@ def database(sqlite_url: str) -> str:
         moved = Transition("n1", None, NodeState.SUSPECT, HOSTILE, HOSTILE, AT)
         step = Step(state, actions, (moved,))
         await store.write(lambda c: state_store.save(c, FleetState(), step, AT))
+        view = NodeView("n1", HOSTILE, frozenset({HOSTILE}), HOSTILE, HOSTILE)
+        known = coverage.survey({}, coverage.World({"n1": view}, refused={"n1": HOSTILE}), AT)
+        said = ControllerStatus(mode="enforce", breaker_open=True, breaker_why=HOSTILE)
+        await store.write(lambda c: known_nodes.save(c, known.values(), []))
+        await store.write(lambda c: known_nodes.save_status(c, said, AT))
         await store.close()
 
     asyncio.run(fill())
@@ -70,6 +78,7 @@ def database(sqlite_url: str) -> str:
 READING = (
     ["nodes"],
     ["node", "n1"],
+    ["status"],
     ["events"],
     ["actions"],
     ["incidents"],
@@ -97,17 +106,17 @@ def test_no_verb_passes_control_characters_to_a_terminal(
     assert not any(line.startswith("fake line") for line in text.splitlines())
 
 
-@pytest.mark.parametrize("argv", READING[:7], ids=" ".join)
+@pytest.mark.parametrize("argv", READING[:8], ids=" ".join)
 def test_no_verb_passes_control_characters_to_a_pipe(
     monkeypatch: pytest.MonkeyPatch, database: str, argv: list[str]
 ) -> None:
     text = printed(monkeypatch, io.StringIO(), [*argv, "--database", database])
 
     assert all(c.isprintable() or c == "\n" for c in text)
-    assert "fake line" in text or argv == ["nodes"]
+    assert "fake line" in text or argv == ["status"]
 
 
-@pytest.mark.parametrize("argv", READING[:8], ids=" ".join)
+@pytest.mark.parametrize("argv", READING[:9], ids=" ".join)
 def test_json_is_ascii_and_escapes_what_a_node_sent(
     monkeypatch: pytest.MonkeyPatch, database: str, argv: list[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import time
 import tty
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class KernelLog:
     def write(self, text: str, level: int = LEVEL_ERR) -> None:
         """One record, as Documentation/ABI/testing/dev-kmsg gives it: priority, number, microseconds since boot."""
         assert self._ends
-        record = f"{level},{len(self._records) + 1},{1_000_000 + len(self._records)},-;{text}\n".encode()
+        now_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000  # older ones are history for a first look
+        record = f"{level},{len(self._records) + 1},{now_us},-;{text}\n".encode()
         self._records.append(record)
         os.write(self._ends[0], record)
 

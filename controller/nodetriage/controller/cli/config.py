@@ -30,6 +30,7 @@ def _check(arguments: argparse.Namespace) -> int:
     settings = load(path)
     settings.load_policy()
     settings.load_topology()
+    _ = settings.expected_nodes
     read = [*map(str, files(path)), *map(str, filter(None, (settings.policy.file, settings.controller.topology)))]
     print_result(arguments, {"ok": True, "files": read}, f"{', '.join(read)}: ok")
     return 0

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from nodetriage.controller.store.fleet import CheckView, NodeView
+from nodetriage.controller.store.fleet import CheckView
 from nodetriage.controller.store.history import StoredEvent
+from nodetriage.controller.store.node_views import NodeView, OpenFinding
 from nodetriage.controller.store.poison import Poison
 from nodetriage.v1 import health_pb2
 
@@ -61,7 +62,11 @@ def evidence(event: health_pb2.Event) -> dict[str, Any]:
 
 
 def evidence_line(event: health_pb2.Event) -> str:
-    return " ".join(f"{name}={value}" for name, value in evidence(event).items())
+    return words(evidence(event))
+
+
+def words(named: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in named.items())
 
 
 def event_json(stored: StoredEvent) -> dict[str, Any]:
@@ -85,22 +90,30 @@ def event_json(stored: StoredEvent) -> dict[str, Any]:
 
 
 def node_json(view: NodeView, now_us: int) -> dict[str, Any]:
-    row = view.row
+    row, known = view.row, view.known
     return {
-        "node": row.node,
+        "node": view.node,
         "state": view.state,
-        "since": iso(view.since_us) if view.state else None,
+        "policy_state": view.policy_state,
+        "since": iso(view.since_us) if view.policy_state else None,
+        "presence": view.presence,
+        "presence_since": known.since.isoformat().replace("+00:00", "Z") if known else None,
+        "presence_why": known.why if known else "",
+        "slurm": known.slurm if known else "",
+        "slurm_reason": known.reason if known else "",
+        "slurm_reason_by": known.reason_by if known else "",
         "drain": view.drain,
         "theirs": view.theirs,
         "queued_reason": view.queued_reason,
         "incident": view.incident,
+        "maintenance": view.maintenance,
         "findings": [finding_json(f) for f in view.findings],
-        "last_seen": iso(row.last_seen_us),
-        "last_seen_age_s": (now_us - row.last_seen_us) / 1_000_000,
-        "first_seen": iso(row.first_seen_us),
-        "boot_id": row.boot_id,
-        "profile": row.profile,
-        "agent_version": row.agent_version,
+        "last_seen": iso(row.last_seen_us) if row else None,
+        "last_seen_age_s": (now_us - row.last_seen_us) / 1_000_000 if row else None,
+        "first_seen": iso(row.first_seen_us) if row else None,
+        "boot_id": row.boot_id if row else "",
+        "profile": row.profile if row else "",
+        "agent_version": row.agent_version if row else "",
     }
 
 
@@ -114,9 +127,16 @@ def check_json(check: CheckView, now_us: int) -> dict[str, Any]:
     }
 
 
-def finding_json(stored: StoredEvent) -> dict[str, Any]:
-    whole = event_json(stored)
-    return {key: whole[key] for key in ("check", "component", "fault", "severity", "at", "occurrences", "evidence")}
+def finding_json(found: OpenFinding) -> dict[str, Any]:
+    return {
+        "check": found.check,
+        "component": found.component,
+        "fault": found.fault,
+        "severity": severity(found.severity),
+        "at": iso(found.raised_us),
+        "occurrences": found.times,
+        "evidence": dict(found.evidence),
+    }
 
 
 def poison_json(one: Poison) -> dict[str, Any]:

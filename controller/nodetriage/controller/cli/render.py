@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nodetriage.controller.cli import format
-from nodetriage.controller.store.fleet import CheckView, NodeView
+from nodetriage.controller.store.fleet import CheckView
 from nodetriage.controller.store.history import StoredEvent
+from nodetriage.controller.store.node_views import NodeView, OpenFinding
 from nodetriage.service import table
 from nodetriage.service.table import Line, Table
 
@@ -22,19 +23,17 @@ def show(*parts: Table | Line | str) -> None:
 def node_table(views: Sequence[NodeView], now_us: int) -> Table:
     rows = []
     for view in views:
-        worst = format.severity(view.findings[0].event.severity) if view.findings else "-"
-        faults = ", ".join(_counted(f.event.fault for f in view.findings)) or "-"
-        seen = format.age((now_us - view.row.last_seen_us) / 1_000_000)
-        rows.append((view.row.node, _state(view), f"{seen} ago", worst, faults))
-    return Table(("node", "state", "seen", "worst", "findings"), rows)
+        worst = format.severity(view.findings[0].severity) if view.findings else "-"
+        faults = ", ".join(_counted(f.fault for f in view.findings)) or "-"
+        rows.append((view.node, _state(view), _agent(view, now_us), view.slurm or "-", worst, faults))
+    return Table(("node", "state", "agent", "slurm", "worst", "findings"), rows)
 
 
-def finding_table(findings: Iterable[StoredEvent]) -> Table:
+def finding_table(findings: Iterable[OpenFinding]) -> Table:
     rows = []
-    for stored in findings:
-        event = stored.event
-        values = (event.fault, event.component, format.clock(event.at_unix_us), format.evidence_line(event))
-        rows.append((format.severity(event.severity), *values))
+    for found in findings:
+        values = (found.fault, found.component, format.clock(found.raised_us), format.words(found.evidence))
+        rows.append((format.severity(found.severity), *values))
     return Table(("severity", "fault", "component", "since", "evidence"), rows)
 
 
@@ -101,11 +100,22 @@ def record_table(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -
 
 def _state(view: NodeView) -> str:
     words = [view.state or "-"]
+    if view.state != view.policy_state and view.policy_state:
+        words.append(f"(was {view.policy_state})")
+    if view.maintenance:
+        words.append(f"(maintenance, {view.maintenance})")
     if view.drain:
         words.append("(theirs)" if view.theirs else f"(drain {view.drain})")
     if view.queued_reason:
         words.append(f"queued: {view.queued_reason}")
     return " ".join(words)
+
+
+def _agent(view: NodeView, now_us: int) -> str:
+    """As "heard 3s ago", or "refused: agent 9.0 does not match"."""
+    why = f": {view.known.why}" if view.known is not None and view.known.why else ""
+    seen = f" {format.age((now_us - view.row.last_seen_us) / 1_000_000)} ago" if view.row is not None else ""
+    return f"{view.presence}{seen}{why}"
 
 
 def _detail(stored: StoredEvent) -> str:

@@ -13,7 +13,14 @@ import structlog
 
 from nodetriage.controller.policy import liveness
 from nodetriage.controller.policy.state import Event, EventKind, FleetState, NodeEvent, SchedulerFailed, SchedulerSeen
-from nodetriage.controller.scheduler import JobView, Scheduler, SchedulerError, SchedulerRefused, with_maintenance
+from nodetriage.controller.scheduler import (
+    JobView,
+    NodeView,
+    Scheduler,
+    SchedulerError,
+    SchedulerRefused,
+    with_maintenance,
+)
 from nodetriage.controller.store import job_hits, state_store
 from nodetriage.controller.store.store import StoreError
 from nodetriage.v1 import health_pb2
@@ -55,6 +62,7 @@ class Poller:
         self._done_reading = asyncio.Event()
         self._nodes: dict[str, int] = {}  # whose jobs are to be read, each with the event that asked for it
         self._asked = asyncio.Event()
+        self.seen: tuple[Mapping[str, NodeView], datetime | None] = {}, None  # the last reading, and when it began
         self._began_s: float | None = None
         self.first_look = asyncio.Event()  # all nodes were read at least once, and the reconciler has them
 
@@ -108,6 +116,7 @@ class Poller:
                 known = frozenset(self._reconciler.state.nodes)
                 await self._reconciler.post(seen)
                 self._compared = known
+                self.seen = seen.nodes, read_at
                 self.first_look.set()
                 await self._tell_lost(seen)
                 wait_s = self._scan_s

@@ -89,8 +89,8 @@ class Reconciler:
         self._snapshot_at: datetime | None = None
         self.broken_invariants = 0  # since the start
         self.on_state: Callable[[FleetState, Policy], None] = lambda state, policy: None  # after each change of either
-        self._poller = Poller(self, scheduler, tick_s, scan_s, places)
-        self._executor = Executor(self, scheduler, tick_s, self._poller)
+        self.poller = Poller(self, scheduler, tick_s, scan_s, places)
+        self._executor = Executor(self, scheduler, tick_s, self.poller)
 
     @property
     def state(self) -> FleetState:
@@ -123,9 +123,9 @@ class Reconciler:
         Before the policy gets their silence, the poller reads the scheduler: a node may sleep, or be in maintenance.
         """
         if lost and self._scheduler.acts:
-            await self._poller.looked(SCHEDULER_ASKED_WITHIN_S)
+            await self.poller.looked(SCHEDULER_ASKED_WITHIN_S)
         await self.post(ContactChanged(tuple(lost), tuple(back)))
-        self._poller.wake()
+        self.poller.wake()
 
     async def checks_heard(self, heard: Callable[[str], Seen | None]) -> None:
         """Reports to the policy what heartbeats say of drained nodes. Call it every second or so."""
@@ -144,8 +144,8 @@ class Reconciler:
             group.create_task(self._reconcile(), name="reconcile")
             if self._scheduler.acts:
                 group.create_task(self._executor.run(), name="execute")
-                group.create_task(self._poller.run(), name="poll-nodes")
-                group.create_task(self._poller.run_jobs(), name="poll-jobs")
+                group.create_task(self.poller.run(), name="poll-nodes")
+                group.create_task(self.poller.run_jobs(), name="poll-jobs")
 
     async def settled(self) -> None:
         """Returns when `state` contains every step that is on disk."""
@@ -195,7 +195,7 @@ class Reconciler:
             thorough, self._weigh_all = self._weigh_all or self._clock_stepped(), False
             await self._apply([Tick(thorough)])
             self._next_tick_s = asyncio.get_running_loop().time() + self._tick_s
-        took = self._poller.has_looked() and await self._take_events()
+        took = self.poller.has_looked() and await self._take_events()
         return took or bool(self._inbox)
 
     def _clock_stepped(self) -> bool:
@@ -240,7 +240,7 @@ class Reconciler:
     async def _take_batch(self, events: list[NodeEvent]) -> bool:
         if events:
             await self._apply(events)
-            self._poller.note(events)
+            self.poller.note(events)
         return bool(events)
 
     async def _apply(self, events: Sequence[Event]) -> Step:

@@ -45,6 +45,10 @@ def admit_hello(hello: health_pb2.Hello, version: str) -> None:
         )
 
 
+def is_node_name(text: str) -> bool:
+    return _NODE.fullmatch(text) is not None
+
+
 def admit_batch(batch: health_pb2.EventBatch, settings: AdmissionSettings) -> None:
     """Raises Refused where a batch is too large, or an event has no valid boot, sequence number or time."""
     if len(batch.events) > settings.max_events_per_batch:

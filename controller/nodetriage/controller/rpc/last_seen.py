@@ -1,6 +1,6 @@
-"""When each node's agent last spoke, and what its heartbeats reported. In memory: a restart begins empty."""
+"""When each node's agent last spoke, and what its heartbeats reported. In memory; a restart remembers the names."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -84,12 +84,21 @@ class LastSeen:
             known.take(heartbeat, now_us)
         self._unsaved.add(node)
 
+    def remember(self, nodes: Iterable[str], at_s: float) -> None:
+        """Nodes that reported before the start, as if they had done so last at `at_s`."""
+        for node in nodes:
+            self._nodes.setdefault(node, _Node(node, at_s))
+
+    def nodes(self) -> Collection[str]:
+        """Those that reported, ever."""
+        return self._nodes.keys()
+
     def of(self, node: str) -> Seen | None:
         known = self._nodes.get(node)
         return known.heard() if known else None
 
     def silent(self, now_s: float, longer_than_s: float, idle_every_s: float = 0.0) -> Iterator[str]:
-        """Nodes whose agent spoke since the start and then not for `longer_than_s`.
+        """Nodes whose agent spoke once and then not for `longer_than_s`.
 
         One that announced a longer interval has IDLE_MISSED of them, and the interval is at most `idle_every_s`.
         """

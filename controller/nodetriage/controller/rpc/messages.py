@@ -9,7 +9,6 @@ from google.protobuf.message import DecodeError, Message
 
 from nodetriage.controller.auth.identity import Context
 from nodetriage.controller.refused import Refused
-from nodetriage.controller.rpc.admission import admit_hello
 from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.v1 import health_pb2
 
@@ -33,8 +32,8 @@ async def next_message(context: Context, max_bytes: int) -> Received | None:
     return Received(parse(health_pb2.AgentMessage, raw), len(raw))
 
 
-async def read_hello(context: Context, version: str, limits: AdmissionSettings) -> health_pb2.Hello:
-    """The first message of an agent's stream. Raises Refused where it is no hello that `version` admits."""
+async def read_hello(context: Context, limits: AdmissionSettings) -> health_pb2.Hello:
+    """The first message of an agent's stream. Raises Refused where it is no hello."""
     try:
         async with asyncio.timeout(limits.hello_within_s):
             received = await next_message(context, limits.max_message_bytes)
@@ -43,7 +42,6 @@ async def read_hello(context: Context, version: str, limits: AdmissionSettings) 
     message = received.message if received else None
     if message is None or message.WhichOneof("body") != "hello":
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
-    admit_hello(message.hello, version)
     return message.hello
 
 

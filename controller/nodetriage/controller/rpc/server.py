@@ -27,7 +27,7 @@ from nodetriage.controller.auth.identity import (
     speaks_for,
 )
 from nodetriage.controller.refused import Refused
-from nodetriage.controller.rpc.admission import admit_watch
+from nodetriage.controller.rpc.admission import admit_hello, admit_watch, is_node_name
 from nodetriage.controller.rpc.agent_messages import AgentMessages, unix_us
 from nodetriage.controller.rpc.gate import Gate
 from nodetriage.controller.rpc.hook_authority import HookAuthorities
@@ -80,6 +80,7 @@ class NodeHealthServer:
         self._proof = authenticator or ThisMachine()
         self.gate = Gate(self._proof, settings.admission, deny)
         self.operators: Any = None  # an Operator servicer; it is served where peers prove who they are
+        self.on_refused: Callable[[str, str], None] = lambda node, why: None  # an agent that may speak for its node
         self.on_hello: Callable[[health_pb2.Hello], Awaitable[None]] = _take_note  # before any event of the stream
         self.hooks = HookAuthorities(self._tell, self.connected)
         self._sessions: dict[str, Session] = {}
@@ -204,14 +205,26 @@ class NodeHealthServer:
         finally:
             self._watchers -= 1
 
+    async def _greeted(self, context: Context, identity: Identity) -> health_pb2.Hello:
+        """The agent's hello, if it may speak for its node and is admitted."""
+        limits = self._settings.admission
+        hello = await read_hello(context, limits)
+        if not is_node_name(hello.node):
+            admit_hello(hello, self._settings.version)
+        speaks_for(identity, hello.node)
+        try:
+            admit_hello(hello, self._settings.version)
+            if len(self._sessions) >= limits.max_agents and hello.node not in self._sessions:
+                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limits.max_agents} agents")
+        except Refused as refused:
+            self.on_refused(hello.node, refused.reason)
+            raise
+        return hello
+
     async def _serve_agent(self, context: Context, identity: Identity) -> None:
         if identity.answer:
             await context.send_initial_metadata(identity.answer)
-        hello = await read_hello(context, self._settings.version, self._settings.admission)
-        speaks_for(identity, hello.node)
-        if len(self._sessions) >= self._settings.admission.max_agents and hello.node not in self._sessions:
-            limit = self._settings.admission.max_agents
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"already {limit} agents")
+        hello = await self._greeted(context, identity)
         now_us = unix_us()
         stored = await self._store.record_hello(
             Hello(hello.node, hello.boot_id, hello.agent_version, hello.profile), now_us

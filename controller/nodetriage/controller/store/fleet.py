@@ -4,59 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, func, select
 
-from nodetriage.controller.store import history
 from nodetriage.controller.store.history import NodeRow, StoredEvent
-from nodetriage.controller.store.schema import actions, events, node_states, transitions
+from nodetriage.controller.store.schema import actions, events, transitions
 from nodetriage.v1 import health_pb2
 
 HOOKS = ("prolog", "epilog")  # as whose outcome an agent reports what its hooks did
 MOST_JOBS = 1000
 NEVER_RAN = 0xFFFFFFFF  # CheckState.age_ms
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """One node: what it is, what the controller thinks of it, what is wrong with it."""
-
-    row: NodeRow
-    state: str  # "" where the policy does not know it yet
-    since_us: int
-    drain: str
-    theirs: bool
-    queued_reason: str
-    incident: str
-    findings: tuple[StoredEvent, ...]  # open ones, worst first
-
-
-def node_views(connection: Connection, names: Sequence[str] = ()) -> list[NodeView]:
-    """All nodes, or those of `names`, by name."""
-    query = select(node_states)
-    states = {
-        row.node: row for row in connection.execute(query.where(node_states.c.node.in_(names)) if names else query)
-    }
-    findings: dict[str, list[StoredEvent]] = {}
-    for finding in history.open_findings(connection, names):
-        findings.setdefault(finding.node, []).append(finding)
-    return [
-        _view(row, states.get(row.node), findings.get(row.node, ())) for row in history.all_nodes(connection, names)
-    ]
-
-
-def _view(row: NodeRow, state: Row[Any] | None, findings: Sequence[StoredEvent]) -> NodeView:
-    if state is None:
-        return NodeView(row, "", 0, "", False, "", "", tuple(findings))
-    return NodeView(
-        row,
-        state.state,
-        state.since_us,
-        state.drain,
-        bool(state.theirs),
-        state.queued_reason,
-        state.incident,
-        tuple(findings),
-    )
 
 
 @dataclass(frozen=True, slots=True)

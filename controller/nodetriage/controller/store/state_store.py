@@ -140,7 +140,7 @@ def _save_rest(connection: Connection, before: FleetState, after: FleetState) ->
     names = [f.name for f in fields(_Rest)]
     if any(getattr(before, name) is not getattr(after, name) for name in names):
         rest = _Rest(**{name: getattr(after, name) for name in names})
-        _upsert(connection, schema.reconciler, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
+        upsert(connection, schema.reconciler, {"id": 1, "cursor": after.cursor, "document": msgspec.json.encode(rest)})
         return
     table = schema.reconciler
     if not connection.execute(table.update().values(cursor=after.cursor)).rowcount:
@@ -157,7 +157,7 @@ def _save_hooks(connection: Connection, before: Mapping[str, HookFacts], after: 
     table = schema.hook_states
     for name, facts in after.items():
         if before.get(name) is not facts:
-            _upsert(connection, table, {"node": name, "document": msgspec.json.encode(facts)})
+            upsert(connection, table, {"node": name, "document": msgspec.json.encode(facts)})
     if gone := [name for name in before if name not in after]:
         connection.execute(table.delete().where(table.c.node.in_(gone)))
 
@@ -167,7 +167,8 @@ def insert_into(connection: Connection, table: Table) -> sqlite.Insert | postgre
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-def _upsert(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
+def upsert(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
+    """Inserts the row, or changes the one of its primary key."""
     key = [column.name for column in table.primary_key]
     statement = insert_into(connection, table).values(row)
     changed = {name: statement.excluded[name] for name in row if name not in key}
@@ -215,7 +216,7 @@ def _save_incident(connection: Connection, before: NodeFacts | None, after: Node
         "opened_us": to_us(new.wanted_at),
         "drained_us": to_us(new.done_at) if new.done_at else None,
     }
-    _upsert(connection, schema.incidents, row)
+    upsert(connection, schema.incidents, row)
 
 
 def _save_maintenance(connection: Connection, before: NodeFacts | None, after: NodeFacts, now: datetime) -> None:
@@ -228,7 +229,7 @@ def _save_maintenance(connection: Connection, before: NodeFacts | None, after: N
         connection.execute(ended.values(until_us=to_us(now)))
     if new is not None:
         row = {"node": after.node, "since_us": to_us(new.since), "until_us": None}
-        _upsert(connection, m, {**row, "actor": new.actor, "reason": new.reason, "source": new.source})
+        upsert(connection, m, {**row, "actor": new.actor, "reason": new.reason, "source": new.source})
 
 
 def _save_fleet_incidents(connection: Connection, before: FleetState, after: FleetState, now: datetime) -> None:
@@ -249,7 +250,7 @@ def _save_fleet_incidents(connection: Connection, before: FleetState, after: Fle
             "opened_us": to_us(incident.opened_at),
             "drained_us": None,
         }
-        _upsert(connection, schema.incidents, row)
+        upsert(connection, schema.incidents, row)
 
 
 def _transition_row(t: Transition) -> Mapping[str, Any]:
