@@ -17,12 +17,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodetriage.controller import config, metrics
+from nodetriage.controller.policy.agents.coverage import Presence
 from nodetriage.controller.policy.state import BreakerFacts, FleetState, NodeFacts, NodeState
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.database import create_tables, open_database
 
 ROOT = Path(__file__).resolve().parents[2]
-FACTS = metrics.Facts("1.2.3", 7, 2, 5)
+FACTS = metrics.Facts("1.2.3", 7, {Presence.SILENT: 2}, refused=5)
 
 
 async def scrape(port: int) -> dict[str, float]:
@@ -100,7 +101,8 @@ def test_promtool_accepts_the_alarms_and_they_are_about_what_is_told() -> None:
         pytest.skip("promtool is in Debian's package prometheus")
 
     async def main() -> set[str]:
-        async with served(replace(FACTS, actions={("drain", "done"): 1})) as port:
+        some = {"actions": {("drain", "done"): 1}, "certificates_s": {"node": 1.0}}
+        async with served(replace(FACTS, **some)) as port:
             return {name.partition(" ")[0] for name in await scrape(port)}
 
     rules = ROOT / "packaging/prometheus-rules.yml"
@@ -108,6 +110,14 @@ def test_promtool_accepts_the_alarms_and_they_are_about_what_is_told() -> None:
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert set(re.findall(r"\bnodetriage_\w+", rules.read_text())) <= asyncio.run(main())
+
+
+def test_each_alarm_comes_when_it_must_and_not_before() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is in Debian's package prometheus")
+    cases = ROOT / "tests/controller/parts/alarms.yml"
+    checked = subprocess.run(["promtool", "test", "rules", cases], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_metric_is_in_the_documentation() -> None:

@@ -18,14 +18,14 @@ from prometheus_client import CollectorRegistry
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller import config, metrics
+from nodetriage.controller.agent_watch import AgentWatch
 from nodetriage.controller.authenticators import new_authenticator
 from nodetriage.controller.config import ControllerSettings
 from nodetriage.controller.engine import check_reports
 from nodetriage.controller.engine.lemon_study import LemonStudy
-from nodetriage.controller.engine.presence import Agents, Presences
 from nodetriage.controller.engine.reconciler import Reconciler
-from nodetriage.controller.engine.resync import Resync
 from nodetriage.controller.leader import Leadership, leading
+from nodetriage.controller.policy.agents import coverage
 from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
@@ -35,16 +35,13 @@ from nodetriage.controller.store.store import StoreError
 from nodetriage.service import log
 from nodetriage.service.notify import Notify
 from nodetriage.service.version import VERSION
-from nodetriage.v1 import health_pb2
 
 _log = structlog.get_logger("controller")
 
 SAVE_SEEN_EVERY_S = 1.0
 SAVE_SEEN_ROWS = 500  # at a time
 ALIVE_EVERY_S = 5.0
-RECONNECT_S = 30.0  # after a start, before an agent that does not come can be silent: their longest back-off
 LOG_LIMIT_S = 1.0  # for the last log lines, when the process ends
-AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where the controller sets none
 
 
 def run(path: Path) -> int:
@@ -129,16 +126,7 @@ class Daemon:
             places=settings.load_topology(),
         )
         self._reconciler.on_state = self._server.hooks.update
-        self._resync = Resync(self._reconciler, self._server.ask_open_set, lambda: self._store.newest_id)
-        self._server.messages.on_heartbeat = self._resync.hear
-        self._presences = Presences(
-            self._reconciler,
-            lambda: self._reconciler.poller.seen,
-            lambda: Agents(self._last_seen.nodes(), set(self._silent())),
-            VERSION,
-            settings.expected_nodes,
-        )
-        self._server.on_hello, self._server.on_refused = self._greet, self._presences.refuse
+        self._agents = AgentWatch(settings, self._store, self._reconciler, self._server)
         self._lemons = LemonStudy(settings.lemons, settings.database_url, self._reconciler.post)
         orders = OperatorService(self._reconciler, self._server.command, self._store)
         self._operators = OperatorListener(settings.run_dir, orders)
@@ -165,8 +153,7 @@ class Daemon:
             return await self._until_stopped(
                 self._reconciler.run(),
                 self._save_seen(),
-                self._watch_presences(),
-                self._settle_open_sets(),
+                self._agents.run(),
                 self._stay_alive(),
                 self._server.hooks.renew(),
                 self._lemons.run(),
@@ -186,26 +173,22 @@ class Daemon:
 
     async def _facts(self) -> metrics.Facts:
         """For a scrape."""
+        state, known = self._reconciler.state, self._agents.presences.known
+        held_s, maintenance_s = metrics.waits_s(state, self._reconciler.now())
         return metrics.Facts(
             version=VERSION,
             connected=len(self._server.connected()),
-            silent=sum(1 for _ in self._silent()),
+            presences=coverage.counts(known),
+            unlisted=coverage.unlisted(known),
+            held_s=held_s,
+            maintenance_s=maintenance_s,
+            certificates_s=self._server.gate.certificates_s(self._reconciler.now()),
             refused=self._server.gate.refusals.total,
             set_aside=self._store.set_aside_events,
             broken_invariants=self._reconciler.broken_invariants,
-            state=self._reconciler.state,
+            state=state,
             actions=await self._store.read(lambda c: metrics.count_actions(c, time.time_ns() // 1000)),
         )
-
-    def _silent(self) -> Iterator[str]:
-        own = self._settings.controller
-        return self._last_seen.silent(monotonic(), self._silent_after_s, own.idle_heartbeat_every_s)
-
-    @property
-    def _silent_after_s(self) -> float:
-        """Of a node with a job."""
-        own = self._settings.controller
-        return own.missed_heartbeats * (own.heartbeat_every_s or AGENTS_OWN_HEARTBEAT_S)
 
     def reload(self) -> None:
         """Takes over policy and identity.deny. Logs what is wrong or needs a restart, which changes nothing."""
@@ -250,43 +233,6 @@ class Daemon:
                 await self._store.record_seen(unsaved)
             except StoreError as error:
                 _log.error("last seen not stored", why=str(error))
-
-    async def _greet(self, hello: health_pb2.Hello) -> None:
-        self._presences.admit(hello.node)
-        await self._resync.greet(hello)
-
-    async def _watch_presences(self) -> None:
-        """Begins with what was known before the start: agents that were silent are so until they report."""
-        remembered = await self._presences.load()
-        self._last_seen.remember(remembered.silent, -inf)
-        self._last_seen.remember(remembered.spoken, monotonic() + RECONNECT_S)
-        await asyncio.gather(self._presences.run(), self._watch_silence())
-
-    async def _watch_silence(self) -> None:
-        """Logs which nodes fell silent and which came back: one line each second at most, however many they are."""
-        limit_s = self._silent_after_s
-        unknown: set[str] = set()
-        while True:
-            await asyncio.sleep(1.0)
-            nodes, silent = self._reconciler.state.nodes, set(self._silent())
-            before = {n.node for n in nodes.values() if n.silent_since is not None}
-            unknown, was_unknown = silent - nodes.keys(), unknown  # to the policy: they sent no event
-            before |= was_unknown
-            if fell := sorted(silent - before):
-                _log.warning("nodes silent", count=len(fell), nodes=fell[:20], longer_than_s=limit_s)
-            if back := sorted(before - silent):
-                _log.info("nodes heard again", count=len(back), nodes=back[:20])
-            if fell or back:
-                await self._reconciler.contact(fell, back)
-            await self._reconciler.checks_heard(self._last_seen.of)
-
-    async def _settle_open_sets(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            try:
-                await self._resync.settle(monotonic())
-            except StoreError as error:
-                _log.error("differences from agents' open findings not stored", why=str(error))
 
     async def _stay_alive(self) -> None:
         every_s = self._notify.watchdog_s / 3 or ALIVE_EVERY_S

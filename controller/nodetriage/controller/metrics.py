@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter as Tally
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
 
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, func, or_, select
 
 from nodetriage.controller.policy import drain_limits
+from nodetriage.controller.policy.agents.coverage import Presence
 from nodetriage.controller.policy.state import FleetState, NodeState
 from nodetriage.controller.store import schema
 from nodetriage.controller.store.store import Store
@@ -39,11 +41,15 @@ class Facts:
 
     version: str
     connected: int
-    silent: int
-    refused: int  # peers refused since the start
+    presences: Mapping[Presence, int] = field(default_factory=dict)  # nodes by whether their agent reports
+    unlisted: int = 0  # agents that report from nodes that the scheduler does not list
+    refused: int = 0  # peers refused since the start
     set_aside: int = 0  # events that were acked and not stored as events, since the start
     broken_invariants: int = 0  # of the policy, since the start
     state: FleetState = field(default_factory=FleetState)
+    held_s: float = 0.0  # the oldest drain that waits
+    maintenance_s: float = 0.0  # the longest
+    certificates_s: Mapping[str, float] = field(default_factory=dict)  # what it is of -> until it ends
     actions: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -92,7 +98,7 @@ class Scraped(Collector):
         yield from families(self._facts())
 
     def describe(self) -> Iterator[Metric]:
-        return families(Facts("", 0, 0, 0))
+        return families(Facts("", 0))
 
 
 def families(facts: Facts) -> Iterator[Metric]:
@@ -100,7 +106,7 @@ def families(facts: Facts) -> Iterator[Metric]:
     state = facts.state
     yield _labelled("nodetriage_build_info", "The version that runs", "version", {facts.version: 1})
     yield GaugeMetricFamily("nodetriage_agents_connected", "Agents that have a stream now", facts.connected)
-    yield GaugeMetricFamily("nodetriage_agents_silent", "Agents that connected once and are silent now", facts.silent)
+    yield from _presences(facts)
     yield CounterMetricFamily("nodetriage_peers_refused", "Peers refused since the start", facts.refused)
     text = "Events set aside since the start: acknowledged, and kept in the table `poison` alone"
     yield CounterMetricFamily("nodetriage_events_set_aside", text, facts.set_aside)
@@ -111,6 +117,7 @@ def families(facts: Facts) -> Iterator[Metric]:
     yield _labelled("nodetriage_nodes", "Nodes by their state", "state", states)
     queued = len(drain_limits.held(state))
     yield GaugeMetricFamily("nodetriage_drains_queued", "Drains that wait for the drain limits or the breaker", queued)
+    yield from _waits(facts)
     yield GaugeMetricFamily(
         "nodetriage_breaker_open",
         "1 while the breaker is open and stops drains and requeues",
@@ -124,6 +131,41 @@ def families(facts: Facts) -> Iterator[Metric]:
     for labels, count in sorted(facts.actions.items()):
         actions.add_metric(labels, count)
     yield actions
+
+
+def _presences(facts: Facts) -> Iterator[Metric]:
+    silent = facts.presences.get(Presence.SILENT, 0)
+    yield GaugeMetricFamily("nodetriage_agents_silent", "Agents that connected once and are silent now", silent)
+    presences = {str(presence): facts.presences.get(presence, 0) for presence in Presence}
+    text = "Nodes that Slurm, an agent or the settings name, by whether their agent reports"
+    yield _labelled("nodetriage_nodes_known", text, "presence", presences)
+    text = "Agents that report from nodes that the scheduler does not list"
+    yield GaugeMetricFamily("nodetriage_nodes_unlisted", text, facts.unlisted)
+
+
+def _waits(facts: Facts) -> Iterator[Metric]:
+    state = facts.state
+    yield GaugeMetricFamily("nodetriage_drains_held_seconds", "How long the oldest of them waits", facts.held_s)
+    text = "Fleet incidents that are open"
+    yield GaugeMetricFamily("nodetriage_fleet_incidents_open", text, len(state.fleet_incidents))
+    working = [n.maintenance for n in state.nodes.values() if n.maintenance is not None]
+    yield GaugeMetricFamily("nodetriage_nodes_in_maintenance", "Nodes that someone works on", len(working))
+    text = "How long the longest maintenance lasts"
+    yield GaugeMetricFamily("nodetriage_maintenance_seconds", text, facts.maintenance_s)
+    text = "Until the first certificate that this controller uses ends; without TLS there is no value"
+    ends = GaugeMetricFamily("nodetriage_certificate_seconds", text, labels=("of",))
+    for of, left_s in facts.certificates_s.items():
+        ends.add_metric((of,), left_s)
+    yield ends
+
+
+def waits_s(state: FleetState, now: datetime) -> tuple[float, float]:
+    """How long the oldest drain that waits has waited, and how long the longest maintenance lasts, in seconds."""
+    held = [now - n.drain.wanted_at for n in drain_limits.held(state) if n.drain is not None]
+    working = [now - n.maintenance.since for n in state.nodes.values() if n.maintenance is not None]
+    longest = (max(spans, default=timedelta()).total_seconds() for spans in (held, working))
+    held_s, maintenance_s = (max(0.0, seconds) for seconds in longest)
+    return held_s, maintenance_s
 
 
 def _labelled(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:

@@ -35,6 +35,8 @@ class Identity:
 class Authenticator(Protocol):
     """One way to prove who a peer is."""
 
+    ends: datetime.datetime | None  # of the controller's own certificate; None: it has none that is to be renewed
+
     @property
     def knows_all(self) -> bool:
         """Whether each peer that gets a connection has proved who it is."""
@@ -52,6 +54,7 @@ class Authenticator(Protocol):
 class ThisMachine:
     """Believes each peer: who can reach the listener is on this machine."""
 
+    ends: datetime.datetime | None = None
     knows_all = True
 
     def credentials(self) -> grpc.ServerCredentials | None:

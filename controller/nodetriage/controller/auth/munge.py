@@ -32,6 +32,7 @@ class MungeAuthenticator:
     """Belongs to one event loop. Raises MungeError where libmunge is missing."""
 
     knows_all = False
+    ends: datetime.datetime | None = None  # its certificate is made anew at each start
 
     def __init__(self, settings: IdentitySettings, addresses: NodeAddresses, ask_limit_s: float = _ASK_LIMIT_S) -> None:
         self._settings, self._addresses, self._ask_limit_s = settings, addresses, ask_limit_s

@@ -26,6 +26,7 @@ class TlsAuthenticator:
 
     def __init__(self, settings: IdentitySettings) -> None:
         self._settings = settings
+        self.ends: datetime.datetime | None = None  # of our own certificate
         self._seen = self._state()
         self._first = self._read()
 
@@ -91,6 +92,7 @@ class TlsAuthenticator:
             raise ConfigError(f"identity: {error.filename}: {error.strerror}") from error
         except BadCertificate as error:
             raise ConfigError(f"identity.ca: {own.ca}: {error}") from error
+        self.ends = pair.certificate.not_valid_after_utc
         return grpc.ssl_server_certificate_configuration([(pair.key_pem, chain)], root_certificates=authorities)
 
 

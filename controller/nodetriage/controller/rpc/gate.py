@@ -92,6 +92,15 @@ class Gate:
                 sent_away += 1
         return sent_away
 
+    def certificates_s(self, now: datetime.datetime) -> dict[str, float]:
+        """Whose certificate -> seconds until the first of them ends: our own, and those of connected peers by role."""
+        found = {} if self._proof.ends is None else {"controller": (self._proof.ends - now).total_seconds()}
+        for identity, _ in self._inside.values():
+            if identity.role is not None and identity.ends is not None:
+                left_s, role = (identity.ends - now).total_seconds(), identity.role.value
+                found[role] = min(left_s, found.get(role, left_s))
+        return found
+
     async def _identified(self, context: Context) -> Identity:
         identity = await self._proof.identify(context)
         not_denied(identity, self._deny)

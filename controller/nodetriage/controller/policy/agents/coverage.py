@@ -69,6 +69,13 @@ def counts(known: Mapping[str, Known]) -> dict[Presence, int]:
     return found
 
 
+def unlisted(known: Mapping[str, Known]) -> int:
+    """Nodes whose agent reports and that the scheduler, where there is one, does not list."""
+    if not any(one.in_scheduler for one in known.values()):
+        return 0
+    return sum(one.presence is Presence.HEARD and not one.in_scheduler for one in known.values())
+
+
 def _one(name: str, before: Known | None, world: World, now: datetime) -> Known:
     view = (world.views or {}).get(name)
     presence = _presence(name, before, view, world)
