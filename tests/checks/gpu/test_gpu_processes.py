@@ -1,18 +1,21 @@
 """Processes that no job owns."""
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.gpu.gpu_processes import CHECK, Policy, Process, Processes, judge, read
-from nodetriage.checks.model import Outcome, Unavailable
+from nodetriage.checks.model import Gpu, Outcome, Unavailable
 
 STAT = "{pid} ({comm}) {state} 1 1 1 0 -1 4194304 9 0 1 0 4 8 0 0 20 0 4 0 {start} 9 1 18446744073709551615 1 1 0 0\n"
 JOB = "0::/system.slice/slurmstepd.scope/job_1182/step_0/user/task_0"
 NOBODY = "0::/user.slice/user-1004.slice/session-88.scope"
+
+
+GIB = 1 << 30
 
 
 def machine(root: Path, **processes: tuple[str, str, str]) -> Host:
@@ -109,3 +112,55 @@ def test_the_oldest_of_several_is_named_with_their_number() -> None:
     (finding,) = judge(Processes(found, jobs_known=True), None, Policy())
 
     assert (finding.evidence["pid"], finding.evidence["processes"]) == (2, 2)
+
+
+class OneGpu:
+    """A Host with one GPU and no process in /proc."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
+        return (self._gpu,)
+
+    def boottime_s(self) -> float:
+        return 1000.0
+
+    def glob(self, pattern: str) -> list[PurePosixPath]:
+        return []
+
+    def text(self, path: str) -> str:
+        raise FileNotFoundError(path)
+
+
+def holding(used_gib: float, processes: tuple[int, ...] = (), **facts: int) -> Processes:
+    gpu = Gpu(
+        0, "0000:1b:00.0", "GPU-1", processes=processes, facts={"memory_used_bytes": int(used_gib * GIB), **facts}
+    )
+    return read(OneGpu(gpu))
+
+
+def held(now: Processes, before: Processes | None) -> list[tuple[str, str, dict[str, object]]]:
+    return [(f.component, f.fault, dict(f.evidence)) for f in judge(now, before, Policy())]
+
+
+def test_memory_in_use_that_no_process_has_is_found_in_the_second_run() -> None:
+    assert held(holding(60), None) == []
+    assert held(holding(60), holding(60)) == [("0000:1b:00.0", "gpu_memory_held", {"used_gib": 60.0})]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        holding(0.6),  # what the driver reserves
+        holding(60, processes=(4711,)),
+        holding(60, mig_enabled=1),  # it may be an instance's
+        holding(60, addressing_mode=2),  # a NUMA node: the kernel's own pages
+    ],
+)
+def test_memory_that_somebody_may_have_is_not(now: Processes) -> None:
+    assert held(now, holding(60)) == []
+
+
+def test_memory_that_was_given_back_in_between_is_not() -> None:
+    assert held(holding(60), holding(0.6)) == []

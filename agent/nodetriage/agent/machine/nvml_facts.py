@@ -80,6 +80,7 @@ QUESTIONS = (
         refusals=(_CORRUPTED_INFOROM,),
     ),
     Question("processes", "nvmlDeviceGetComputeRunningProcesses", pick=_pids),
+    Question("memory_used_bytes", "nvmlDeviceGetMemoryInfo", pick=attrgetter("used")),  # with what the driver reserves
     Question("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
     Question("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
     Question("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),

@@ -1,21 +1,23 @@
-"""Processes on GPUs that belong to no running job: a job left them behind, or nobody can end them.
+"""Processes on GPUs that belong to no running job, and memory of GPUs that no process has: what a job left behind.
 
 Source: nvmlDeviceGetComputeRunningProcesses (also of MIG instances), and /proc/PID/stat and cgroup of each process.
 The check does not read /proc/PID/cmdline, which blocks its reader while the process sleeps uninterruptibly.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
+from nodetriage.checks.model import Check, Finding, Gpu, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.gpu import answering
 
+_ATS = 2  # NVML_DEVICE_ADDRESSING_MODE_ATS
 _TICKS_PER_S = 100  # USER_HZ, the unit of /proc/PID/stat on every architecture that has these GPUs
 _JOB = re.compile(r"/job_(\d+)\b")  # Slurm's cgroup of a job, in version 1 and 2
 # Where Slurm keeps the jobs' cgroups. Without them the check cannot tell whether a process belongs to a job.
 _SLURM_CGROUPS = ("/sys/fs/cgroup/system.slice/*slurmstepd.scope", "/sys/fs/cgroup/*/slurm*")
+_GIB = 1 << 30
 _SERVICES = ("nvidia-*", "nv-hostengine", "dcgm*", "Xorg", "X", "gnome-shell", "nvsm*")  # use GPUs themselves
 _STAT = re.compile(r"\d+ \((?P<comm>.*)\) (?P<state>\S)(?: \S+){18} (?P<start>\d+)", re.DOTALL)
 
@@ -26,7 +28,8 @@ class Policy:
 
     ignore: tuple[str, ...] = _SERVICES  # shell patterns of process names (comm, at most 15 characters)
     min_age_s: float = 60.0  # a younger process does not count
-    severity: Severity = Severity.WARNING  # of a process that was left over
+    severity: Severity = Severity.WARNING  # of a process that was left over, and of memory
+    held_gib: float = 4.0  # memory in use on a GPU without a process, in two runs; the driver reserves up to one
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Processes:
 
     found: tuple[Process, ...]
     jobs_known: bool
+    held: Mapping[str, int] = field(default_factory=dict)  # bytes in use by PCI address, on GPUs without a process
 
 
 def read(host: Host) -> Processes:
@@ -58,7 +62,15 @@ def read(host: Host) -> Processes:
     now_s = host.boottime_s()
     found = (_process(host, gpu.pci, gpu.uuid, pid, now_s) for gpu in listed for pid in gpu.processes or ())
     jobs_known = any(host.glob(pattern) for pattern in _SLURM_CGROUPS)
-    return Processes(tuple(process for process in found if process), jobs_known)
+    held = {gpu.pci: int(used) for gpu in listed if not gpu.processes and (used := _own_memory(gpu)) is not None}
+    return Processes(tuple(process for process in found if process), jobs_known, held)
+
+
+def _own_memory(gpu: Gpu) -> Scalar | None:
+    """In use; None where it may be a MIG instance's, or the kernel's (a GPU whose memory is a NUMA node)."""
+    if gpu.facts.get("mig_enabled") or gpu.facts.get("addressing_mode") == _ATS:
+        return None
+    return gpu.facts.get("memory_used_bytes")
 
 
 def _process(host: Host, pci: str, uuid: str, pid: int, now_s: float) -> Process | None:
@@ -89,6 +101,9 @@ def judge(now: Processes, before: Processes | None, policy: Policy) -> Iterator[
             "processes": len(processes), "uuid": oldest.uuid,
         }  # fmt: skip
         yield Finding(pci, "gpu_process_left_over", policy.severity, evidence)
+    for pci, used in now.held.items():
+        if min(used, before.held.get(pci, 0) if before else 0) > policy.held_gib * _GIB:
+            yield Finding(pci, "gpu_memory_held", policy.severity, {"used_gib": round(used / _GIB, 1)})
 
 
 CHECK = Check(
@@ -96,7 +111,7 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("gpu_process_left_over",),
+    faults=("gpu_process_left_over", "gpu_memory_held"),
     worker="gpu",
     timeout_s=10,
 )
