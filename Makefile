@@ -21,6 +21,7 @@ format: setup ## format the code, mend what ruff can mend
 	.venv/bin/ruff check --fix-only . && .venv/bin/ruff format .
 docs: setup ## rewrite the pages that are made from the code
 	$(PY) scripts/reference.py && $(PY) -m nodetriage.checks.document >docs/faults.md
+	$(PY) scripts/kernel_lines.py >docs/kernel-lines.md
 proto: setup ## regenerate the stubs of health.proto
 	scripts/proto.sh
 lock: setup ## bring requirements.lock up to pyproject.toml (ARGS=--upgrade for newer versions)

@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import kernel_lines
 import pytest
 import reference
 from terminal import on_a_terminal
@@ -70,6 +71,10 @@ def test_every_check_says_where_and_how_often_it_runs(check) -> None:
     assert ("at once" in line[1]) == bool(check.kernel_pattern or check.kernel_wakes or check.wakes_on)
     assert ("two runs must agree" in line[1]) == (check.raise_after == 2)
     assert "in the prolog" in line[1] or not check.in_prolog
+
+
+def test_the_page_of_kernel_lines_is_what_the_tables_say() -> None:
+    assert page("docs/kernel-lines.md") == kernel_lines.page(), "run make docs"
 
 
 def test_every_fault_is_described() -> None:
