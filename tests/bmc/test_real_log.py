@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from simulated_bmc import SimulatedBmc, missing
 
+from nodetriage.agent.machine.host import Host
+from nodetriage.checks.bmc import bmc_sel
 from nodetriage.checks.readers import sel
 from nodetriage.checks.rules.event_log import sel_rules
 from nodetriage.checks.rules.event_log.sel_rules import Worth
@@ -91,3 +93,19 @@ def test_freeipmi_and_ipmitool_agree_on_the_severity_of_every_entry(bmc: Simulat
     # The firmware's hang and progress are one word in ipmitool; the text of the panic is bytes in FreeIPMI.
     assert {w[0].fault for w in differ.values()} <= {"", "bmc_host_stopped", "bmc_board"}, differ
     assert len(differ) <= 3, differ
+
+
+def test_without_ipmitool_the_check_reads_the_log_by_freeipmi(bmc: SimulatedBmc) -> None:
+    if shutil.which("ipmi-sel") is None:
+        pytest.skip("freeipmi-tools not installed")
+    by_ipmitool, by_freeipmi = Host("/"), Host("/")
+    by_ipmitool.call_programs({"ipmitool": bmc.argv})
+    programs = {name: (name, *bmc.freeipmi) for name in ("ipmi-sel", "bmc-device")}
+    by_freeipmi.call_programs({"ipmitool": ("/nowhere/ipmitool",), **programs})
+
+    ours, theirs = bmc_sel.read(by_ipmitool), bmc_sel.read(by_freeipmi)
+
+    assert [e.record for e in theirs.entries] == [e.record for e in ours.entries]
+    assert [e.at_s for e in theirs.entries] == [e.at_s for e in ours.entries]
+    assert abs(theirs.now_s - ours.now_s) < 60
+    assert abs(theirs.used_pct - ours.used_pct) <= 1

@@ -190,7 +190,7 @@ def test_a_wrong_setting_is_named(keys: dict[str, str], words: str) -> None:
 @pytest.fixture
 def host(settings: RedfishSettings) -> Iterator[Host]:
     host = Host("/")
-    host.call_programs({"ipmitool": ("/nowhere/ipmitool",)}, settings)
+    host.call_programs({name: (f"/nowhere/{name}",) for name in ("ipmitool", "ipmi-sel")}, settings)
     yield host
     host.call_programs({})
 

@@ -28,7 +28,7 @@ class Bmc(Host):
 
     def __init__(self, resources: dict[str, Any]) -> None:
         super().__init__("/")
-        self.call_programs({"ipmitool": ("/nowhere/ipmitool",)})
+        self.call_programs({name: (f"/nowhere/{name}",) for name in ("ipmitool", "ipmi-sel", "bmc-device")})
         self.resources = resources
         self.asked: list[str] = []
 
@@ -418,3 +418,36 @@ def test_no_answer_of_a_service_crashes_a_check(resources: dict[str, Any]) -> No
 def test_a_service_without_a_hardware_log_has_no_log_that_is_well() -> None:
     with pytest.raises(Unavailable, match="ipmitool"):
         bmc_sel.read(Bmc(system("1")))
+
+
+SEL_ENTRY = {
+    "EntryType": "SEL",
+    "SensorType": "Temperature",
+    "SensorNumber": 1,
+    "EntryCode": "Upper Critical - going high",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({}, [("Temperature #0x01", "bmc_thermal", Severity.MAJOR)]),  # as DMTF's mockup of a rack server has it
+        ({"EntryCode": "Lower Critical - going high"}, []),
+        ({"EntryCode": "Deassert"}, []),
+        ({"Severity": "OK"}, []),
+        ({"EntryCode": "Assert"}, [("bmc", "bmc_hardware_failure", Severity.MAJOR)]),
+    ],
+)
+def test_an_entry_of_the_sel_is_judged_as_the_sel_is(more: dict[str, Any], wanted: list[Any]) -> None:
+    one = {**entry(1, "0x592A28"), "MessageArgs": None, **SEL_ENTRY, **more}
+    tree = {**system("437XR1138R2", "Log1"), "Systems/437XR1138R2/LogServices/Log1/Entries": members(one)}
+
+    assert told(read_log(Bmc(tree))) == wanted
+
+
+def test_a_maker_that_keeps_the_log_with_the_chassis_has_it_there() -> None:
+    path = "Chassis/1/LogServices"
+    tree = {**system("WZP1"), "Managers": links(), "Chassis": links("Chassis/1"), **service(path, "SEL")}
+    tree["Chassis/1"] |= {"LogServices": {"@odata.id": f"{V}/{path}"}}
+
+    assert len(read_log(Bmc({**tree, f"{path}/SEL/Entries": members(ECC)})).entries) == 1

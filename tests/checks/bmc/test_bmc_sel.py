@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodetriage.agent.machine.host import Host
 from nodetriage.checks.bmc import bmc_sel
-from nodetriage.checks.model import Finding, Severity
-from nodetriage.checks.readers import sel
+from nodetriage.checks.model import Finding, Program, Severity, Unavailable
+from nodetriage.checks.readers import ipmi, sel
 
 NOW = "12/01/26 06:00:00 UTC"
 BUS = "Critical Interrupt PCIe Err | Bus Fatal Error | Asserted"
@@ -325,3 +326,36 @@ def test_any_mix_of_columns_is_judged_and_carried_to_the_next_run(lines: list[st
     if entries:
         assert list(bmc_sel.judge(now, again, bmc_sel.Policy())) == []
         assert list(bmc_sel.clears(now, again)) == []
+
+
+class WithoutIpmitool(Host):
+    """A machine whose FreeIPMI gives one answer to each program."""
+
+    def __init__(self, **answers: Program) -> None:
+        super().__init__("/")
+        self.answers = answers
+
+    def run(self, argv: tuple[str, ...], timeout_s: float) -> Program:
+        name = argv[0].replace("-", "_")
+        if name not in self.answers:
+            raise Unavailable(f"{argv[0]}: not installed")
+        return self.answers[name]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("ipmi-sel: could not find inband device", Unavailable),
+        ("ipmi-sel: BMC busy", ipmi.Silent),
+        ("ipmi-sel: session timeout", ipmi.Silent),
+        ("ipmi-sel: permission denied", ValueError),
+    ],
+)
+def test_what_freeipmi_refuses_is_no_empty_log(words: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        bmc_sel.read(WithoutIpmitool(ipmi_sel=Program(1, "", words), bmc_device=Program(0, "", "")))
+
+
+def test_without_both_tools_the_check_is_skipped_and_names_ipmitool() -> None:
+    with pytest.raises(Unavailable, match="ipmitool"):
+        bmc_sel.read(WithoutIpmitool())

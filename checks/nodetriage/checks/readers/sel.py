@@ -8,10 +8,11 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from nodetriage.checks.model import Host
+from nodetriage.checks.model import Host, Unavailable
 from nodetriage.checks.readers import ipmi
 
 LAST = 64  # entries in each run; a slow BMC takes half a minute to print a thousand
+_RECORD_BYTES = 16
 _TEXT_LEN = 200  # characters of one column that are kept
 _PANIC = "Linux kernel panic:"  # record F0h
 _MAKERS = re.compile(r"OEM record [c-f][0-9a-f]")
@@ -67,9 +68,15 @@ class Log:
 
 
 def read_log(host: Host) -> Log:
-    """Raises Unavailable without ipmitool or a BMC; ipmi.Silent where the BMC does not answer; ValueError."""
-    about = dict(line.partition(":")[::2] for line in ipmi.ask(host, "sel", "info").splitlines())
-    facts = {name.strip(): value.strip() for name, value in about.items()}
+    """From ipmitool, or from FreeIPMI where that is not installed.
+
+    Raises Unavailable without both or without a BMC; ipmi.Silent where the BMC does not answer; ValueError.
+    """
+    try:
+        about = ipmi.ask(host, "sel", "info")
+    except Unavailable as missing:
+        return _by_freeipmi(host, missing)
+    facts = _facts(about)
     used = facts.get("Percent Used", "").rstrip("%")
     count = facts.get("Entries", "")
     if not count.isdecimal():
@@ -81,6 +88,44 @@ def read_log(host: Host) -> Log:
     clock = stamp(ipmi.ask(host, "sel", "time", "get"))
     overflow = facts.get("Overflow", "false") == "true"
     return Log(clock, int(used) if used.isdecimal() else 0, overflow, newest, strange)
+
+
+def _by_freeipmi(host: Host, missing: Unavailable) -> Log:
+    """Without the cache of sensor names, which the program would have to write; `missing` without FreeIPMI."""
+    listed = ("ipmi-sel", "-v", "--output-event-state", "--no-header-output", "--ignore-sdr-cache", f"--tail={LAST}")
+    answers = []
+    for argv in (("ipmi-sel", "--info"), listed, ("bmc-device", "--get-sel-time")):
+        try:
+            program = host.run(argv, ipmi.ASK_TIMEOUT_S)
+        except Unavailable:
+            raise missing from None
+        except TimeoutError as error:
+            raise ipmi.Silent(f"{argv[0]}: {error}") from error
+        words = program.stderr.strip()[:200]
+        if "could not find inband device" in words:
+            raise Unavailable(f"no BMC: {argv[0]}: {words}")
+        if "timeout" in words or "busy" in words:
+            raise ipmi.Silent(f"{argv[0]}: {words}")
+        if program.status:
+            raise ValueError(f"{argv[0]}: status {program.status}: {words}")
+        answers.append(program.stdout)
+    facts = _facts(answers[0])
+    count, free = facts.get("Number of log entries", ""), facts.get("Free space remaining", "").partition(" ")[0]
+    if not count.isdecimal() or not free.isdecimal():
+        raise ValueError(f"ipmi-sel --info: expected the number of entries and the free space, got {answers[0][:80]!r}")
+    newest, strange = log_entries(answers[1])
+    if int(count) and not newest:
+        raise ValueError(f"ipmi-sel: expected some of {count} entries, got {answers[1][:80]!r}")
+    used_bytes = _RECORD_BYTES * int(count)
+    used_pct = 100 * used_bytes // max(1, used_bytes + int(free))
+    overflow = facts.get("Events dropped due to lack of space", "No") != "No"
+    return Log(stamp(_facts(answers[2]).get("SEL Time", "").replace(" - ", " ")), used_pct, overflow, newest, strange)
+
+
+def _facts(text: str) -> dict[str, str]:
+    """Lines of NAME : VALUE."""
+    pairs = (line.partition(":")[::2] for line in text.splitlines())
+    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def log_entries(text: str) -> tuple[tuple[LogEntry, ...], int]:

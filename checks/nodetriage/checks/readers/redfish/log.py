@@ -10,8 +10,8 @@ from nodetriage.checks.readers.redfish.service import ROOT, Resource, Service, l
 
 LAST = 64  # entries of each log in a run
 _SINGLE_MAX = 8  # entries that a log lists by their links alone (older iLO) are read one by one
-# The log of the hardware, by maker: OpenBMC and HGX, HPE, Lenovo, Dell and others, Supermicro. The first one counts.
-_LOGS = ("EventLog", "IML", "PlatformLog", "Sel", "SEL", "Log1")
+# The log of the hardware: OpenBMC and HGX, HPE, Lenovo, Dell, Cisco, Fujitsu, Supermicro. The first one counts.
+_LOGS = ("EventLog", "IML", "PlatformLog", "ActiveLog", "Sel", "SEL", "SystemEventLog", "Log1")
 _ENDED = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}")
 
 
@@ -28,6 +28,8 @@ class LogEntry:
     origin: str  # the path of the part; empty where the entry names none
     message: str
     resolved: bool = False
+    sensor: str = ""  # where the entry is one of the SEL's: the sensor's type and number, as ipmitool prints them
+    code: str = ""  # and its event
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,12 @@ def moment(written: str) -> float:
 
 
 def _logs(service: Service) -> Iterator[str]:
-    """One log of each system; a maker that keeps it with the manager has none there."""
-    found = list(_logs_of(service, f"{ROOT}/Systems"))
-    yield from found or _logs_of(service, f"{ROOT}/Managers")
+    """One log of each system; some makers keep it with the manager or the chassis instead."""
+    for owners in ("Systems", "Managers", "Chassis"):
+        found = list(_logs_of(service, f"{ROOT}/{owners}"))
+        if found:
+            yield from found
+            return
 
 
 def _logs_of(service: Service, collection: str) -> Iterator[str]:
@@ -102,6 +107,7 @@ def _entry(log: str, member: Resource) -> LogEntry:
     key = rest.rpartition(".")[2]
     arguments = within(member, "MessageArgs")
     origin = within(member, "Links", "OriginOfCondition") or within(member, "OriginOfCondition")
+    kind, number = text(member, "SensorType"), within(member, "SensorNumber")
     return LogEntry(
         log=log,
         id=text(member, "Id") or name_of(link(member)),
@@ -112,4 +118,6 @@ def _entry(log: str, member: Resource) -> LogEntry:
         origin=link(origin),
         message=text(member, "Message"),
         resolved=within(member, "Resolved") is True,
+        sensor=f"{kind} #0x{number:02x}" if kind and isinstance(number, int) and 0 <= number < 256 else kind,
+        code=text(member, "EntryCode"),
     )

@@ -23,8 +23,11 @@ _AHEAD_S = 60.0
 def assess(entry: LogEntry) -> tuple[str, str, Severity] | None:
     """(component, fault, severity); None where the entry is no fault, or its part is well again."""
     severity = _SEVERITIES.get(entry.severity)
-    if severity is None or entry.resolved:
+    if severity is None or entry.resolved or entry.code == "Deassert":
         return None
+    if entry.sensor and entry.code not in ("", "Assert"):
+        worth = sel_rules.assess(SelEntry(0, entry.created_s, entry.sensor, entry.code, asserted=True))
+        return (worth.component, worth.fault, min(severity, worth.severity)) if worth.fault else None
     arguments = "; ".join(entry.arguments)
     for message, wanted, fault, at_most in _rules():
         if message.fullmatch(entry.message_id) and wanted.search(arguments):
