@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.workers import hang
+from nodetriage.checks.gpu.gpu_lost import CHECK as GPU_LOST
 from nodetriage.checks.model import Confidence, Severity
 from nodetriage.checks.storage.fs_mounts import CHECK
 
@@ -70,3 +71,22 @@ def test_what_is_no_mount_point_has_no_source(proc: Path, doing: str) -> None:
 
 def test_a_machine_without_a_mount_table_is_no_error(tmp_path: Path) -> None:
     assert "source" not in hang.evidence(77, "statvfs /home", 5.0, tmp_path)
+
+
+NVML = "nvmlDeviceGetRemappedRows 0000:1b:00.0"
+
+
+def of_gpus(proc: Path, waited_s: float = 10.0, in_a_row: int = 1) -> tuple[str, str, str]:
+    found = hang.finding(GPU_LOST, hang.evidence(77, NVML, waited_s, proc), in_a_row)
+    return found.component, found.fault, found.severity.name
+
+
+def test_one_slow_call_about_one_gpu_costs_nothing_and_a_driver_that_answers_nobody_takes_the_node(proc: Path) -> None:
+    driver = ("nvidia-driver", "gpu_driver_hung", "MAJOR")
+
+    assert of_gpus(proc) == of_gpus(proc, in_a_row=2) == ("0000:1b:00.0", "check_hung", "WARNING")
+    assert of_gpus(proc, in_a_row=3) == of_gpus(proc, waited_s=180.0) == driver
+
+
+def test_however_often_a_mount_hangs_it_is_that_mount(proc: Path) -> None:
+    assert hang.finding(CHECK, hang.evidence(77, "statvfs /home", 500.0, proc), 9).fault == "mount_hung"

@@ -192,7 +192,7 @@ class WorkerHandle:
         else:
             self.abandoned = Abandoned(self.name, child.pid, run.check.name, doing, time.monotonic())
             self._watch = asyncio.get_running_loop().create_task(self._until_free(child))
-        found = hang.finding(run.check, seen)
+        found = hang.finding(run.check, seen, self._failures)
         why = f"no answer for {waited_s:.1f} s while at: {doing}"
         run.end(Result(run.check.name, Outcome.HUNG, (found,), why=why, took_ms=round(waited_s * 1000, 3)))
 
@@ -229,7 +229,11 @@ class WorkerHandle:
         assert self.abandoned is not None
         behind = self.abandoned
         why = f"not run: the {self.name} worker (pid {behind.pid}) hangs in {behind.check} at: {behind.doing}"
-        return Result(check.name, Outcome.HUNG, why=why, ran=False)
+        waited_s = time.monotonic() - behind.since_s
+        # Only the check that hangs says so again, once the hang lasts: it is one fault, whatever waits behind it.
+        lasts = check.name == behind.check and waited_s >= hang.LASTING_S
+        found = (hang.finding(check, hang.evidence(behind.pid, behind.doing, waited_s)),) if lasts else ()
+        return Result(check.name, Outcome.HUNG, found, why=why, ran=False)
 
     def _back_off(self) -> None:
         wait_s = BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)]

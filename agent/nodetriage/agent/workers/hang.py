@@ -7,6 +7,11 @@ from nodetriage.checks.model import Check, Confidence, Finding, Scalar, Severity
 from nodetriage.checks.model.faults import faults
 
 STACK_FRAMES = 12
+# What a hang means depends on how much hangs. So many in a row in one worker, with no answer between them, or one that
+# lasts so long, are no slow call about one device: its driver answers nobody, and jobs cannot start.
+IN_A_ROW = 3
+LASTING_S = 120.0
+_DRIVERS = {"gpu": ("nvidia-driver", "gpu_driver_hung")}  # by worker: component and fault
 _NOT_WAITING = ("R", "T", "t")  # states of proc_pid_stat(5)
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -26,13 +31,18 @@ def evidence(pid: int, doing: str, waited_s: float, proc: Path = Path("/proc")) 
     return seen
 
 
-def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
+def finding(check: Check[object, object], seen: dict[str, Scalar], in_a_row: int = 1) -> Finding:
     """The hang as a finding. Its component is the path or PCI device of the call that hangs, else the check.
+
+    `in_a_row`: how many runs of the worker hung, or ended it, since it last answered.
 
     The kernel is the second witness: it says whether the process waits in it. One that runs or was stopped is slow for
     another reason, as on an overloaded node, and is no reason to remove the node at once.
     """
     target = _target(seen)
+    if check.worker in _DRIVERS and (in_a_row >= IN_A_ROW or float(seen["waited_s"]) >= LASTING_S):
+        component, code = _DRIVERS[check.worker]
+        return Finding(component, code, faults()[code].severity, {**seen, "in_a_row": in_a_row}, _confidence(seen))
     fault = faults().get(check.hung_fault)
     severity = fault.severity if fault else Severity.WARNING
     return Finding(
@@ -40,8 +50,12 @@ def finding(check: Check[object, object], seen: dict[str, Scalar]) -> Finding:
         fault=check.hung_fault,
         severity=min(severity, Severity.MAJOR) if seen.get("state") in _NOT_WAITING else severity,
         evidence=seen,
-        confidence=Confidence.WITNESSED if seen.get("state") == "D" else Confidence.STATE,
+        confidence=_confidence(seen),
     )
+
+
+def _confidence(seen: dict[str, Scalar]) -> Confidence:
+    return Confidence.WITNESSED if seen.get("state") == "D" else Confidence.STATE
 
 
 def _target(seen: dict[str, Scalar]) -> str:
