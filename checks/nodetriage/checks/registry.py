@@ -16,6 +16,7 @@ from nodetriage.checks.fabric import (
     ib_errors,
     ib_firmware,
     ib_link,
+    net_errors,
     nic_cables,
     nic_health,
 )
@@ -41,9 +42,11 @@ from nodetriage.checks.gpu import (
     gpu_xid,
 )
 from nodetriage.checks.host import (
+    accelerator_errors,
     after_job,
     clock_sync,
     cpu_mce,
+    gpu_driver_errors,
     kernel_hang,
     last_reboot,
     mem_edac,
@@ -63,8 +66,10 @@ from nodetriage.checks.storage import (
     disk_errors,
     disk_health,
     disk_state,
+    fs_errors,
     fs_full,
     fs_mounts,
+    fs_servers,
     raid_controller,
 )
 
@@ -76,6 +81,8 @@ GROUP = "nodetriage.checks"
 # In the order of reports.
 ALL: tuple[Check[Any, Any], ...] = (
     gpu_xid.CHECK,
+    gpu_driver_errors.CHECK,
+    accelerator_errors.CHECK,
     gpu_lost.CHECK,
     gpu_recovery.CHECK,
     gpu_ecc.CHECK,
@@ -103,12 +110,15 @@ ALL: tuple[Check[Any, Any], ...] = (
     eth_link.CHECK,
     nic_health.CHECK,
     nic_cables.CHECK,
+    net_errors.CHECK,
     fs_mounts.CHECK,
     fs_full.CHECK,
     disk_state.CHECK,
     disk_health.CHECK,
     raid_controller.CHECK,
     disk_errors.CHECK,
+    fs_errors.CHECK,
+    fs_servers.CHECK,
     mem_edac.CHECK,
     mem_errors.CHECK,
     mem_size.CHECK,

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.checks.host import cpu_mce, kernel_hang, mem_errors, platform_errors
-from nodetriage.checks.model import Check, Confidence, Finding, KernelRecord, Severity
+from nodetriage.checks.model import Check, KernelRecord, Severity
 from nodetriage.checks.pcie import pcie_errors
-from nodetriage.checks.rules.kernel_lines import TEXT_LIMIT
-from nodetriage.checks.storage import disk_errors
+from nodetriage.checks.storage import disk_errors, fs_errors
 
 CHECKS = (
-    cpu_mce.CHECK, mem_errors.CHECK, pcie_errors.CHECK, disk_errors.CHECK, kernel_hang.CHECK, platform_errors.CHECK,
+    cpu_mce.CHECK, mem_errors.CHECK, pcie_errors.CHECK, disk_errors.CHECK, fs_errors.CHECK, kernel_hang.CHECK,
+    platform_errors.CHECK,
 )  # fmt: skip
 NOISE = (
     "EXT4-fs (md1): mounted filesystem 5f7c r/w with ordered data mode. Quota mode: none.",
@@ -43,8 +43,7 @@ TREE = Path(__file__).parents[2] / "hosts/cpu-only"  # which does not say what b
 def found(check: Check, *lines: str) -> list[tuple[str, str, Severity]]:
     records = tuple(KernelRecord(i, -1, 3, line) for i, line in enumerate(lines))
     host = Host(TREE).for_check(check, records)
-    policy = disk_errors.Policy(ignore=()) if check is disk_errors.CHECK else check.policy
-    return [(f.component, f.fault, f.severity) for f in check.judge(check.read(host), None, policy)]
+    return [(f.component, f.fault, f.severity) for f in check.judge(check.read(host), None, check.policy)]
 
 
 @pytest.mark.parametrize("line", NOISE)
@@ -149,52 +148,6 @@ def test_a_platform_s_line_has_its_fault(line: str, component: str, fault: str, 
 
 
 @pytest.mark.parametrize(
-    ("line", "component", "fault", "severity"),
-    [
-        (
-            "I/O error, dev loop0, sector 0 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
-            "loop0",
-            "disk_io_error",
-            3,
-        ),
-        ("blk_update_request: I/O error, dev sda, sector 4096 op 0x0:(READ)", "sda", "disk_io_error", 3),
-        ("critical medium error, dev sdb, sector 123 op 0x0:(READ)", "sdb", "disk_io_error", 3),
-        ("Buffer I/O error on device loop0, logical block 8706", "loop0", "disk_io_error", 3),
-        ("Buffer I/O error on dev dm-3, logical block 2, lost async page write", "dm-3", "disk_io_error", 3),
-        ("nvme nvme99: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "nvme99", "disk_reset", 3),
-        (
-            "nvme nvme99: I/O tag 832 (1340) opcode 0x1 (I/O Cmd) QID 12 timeout, reset controller",
-            "nvme99",
-            "disk_reset",
-            3,
-        ),
-        ("nvme nvme99: Removing after probe failure status: -19", "nvme99", "disk_lost", 4),
-        ("md/raid1:md0: Disk failure on sdc1, disabling device.", "sdc1", "disk_lost", 4),
-        (
-            "EXT4-fs error (device md1): ext4_find_entry:1683: inode #131073: comm python3: reading",
-            "md1",
-            "fs_error",
-            3,
-        ),
-        ("Aborting journal on device loop0-8.", "loop0", "fs_error", 3),
-        ("EXT4-fs (loop0): Remounting filesystem read-only", "loop0", "fs_forced_read_only", 4),
-        (
-            "XFS (dm-0): Corruption of in-memory data detected.  Shutting down filesystem",
-            "dm-0",
-            "fs_forced_read_only",
-            4,
-        ),
-        ("XFS (sda1): Filesystem has been shut down due to log error (0x2).", "sda1", "fs_forced_read_only", 4),
-        ('XFS (sda1): metadata I/O error in "xfs_buf" at daddr 0x2 len 1 error 5', "sda1", "fs_error", 3),
-        ("BTRFS error (device sdb1): bdev /dev/sdb1 errs: wr 1, rd 0", "sdb1", "fs_error", 3),
-        ("BTRFS info (device sdb1: state E): forced readonly", "sdb1", "fs_forced_read_only", 4),
-    ],
-)
-def test_a_failing_disk_or_file_system_has_its_fault(line: str, component: str, fault: str, severity: int) -> None:
-    assert found(disk_errors.CHECK, line) == [(component, fault, Severity(severity))]
-
-
-@pytest.mark.parametrize(
     ("line", "fault", "severity"),
     [
         ("INFO: task python3:41217 blocked for more than 120 seconds.", "kernel_hung_task", 2),
@@ -212,72 +165,6 @@ def test_a_failing_disk_or_file_system_has_its_fault(line: str, component: str, 
 )
 def test_a_kernel_that_hangs_or_broke_has_its_fault(line: str, fault: str, severity: int) -> None:
     assert found(kernel_hang.CHECK, line) == [("kernel", fault, Severity(severity))]
-
-
-def test_an_nvme_disk_is_named_by_its_pci_address_and_its_lines_are_one_fault(hosts: Path) -> None:
-    lines = (
-        "I/O error, dev nvme1n1, sector 8 op 0x1:(WRITE)",
-        "Buffer I/O error on dev nvme1n1p2, logical block 9, lost async",
-    )
-    host = Host(hosts / "dgx-h100").for_check(
-        disk_errors.CHECK, tuple(KernelRecord(i, 0, 3, t) for i, t in enumerate(lines))
-    )
-
-    (finding,) = disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())
-
-    assert (finding.component, finding.fault, finding.evidence["lines"]) == ("0000:02:00.0", "disk_io_error", 2)
-
-
-def test_a_storm_of_lines_is_one_finding_with_the_first_of_them() -> None:
-    records = tuple(KernelRecord(i, i, 3, f"I/O error, dev sda, sector {i} op 0x0" + "x" * 900) for i in range(5000))
-    host = Host(TREE).for_check(disk_errors.CHECK, records)
-
-    (finding,) = disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())
-
-    assert finding.evidence["lines"] == 5000
-    assert str(finding.evidence["text"]).startswith("I/O error, dev sda, sector 0 ")
-    assert len(str(finding.evidence["text"])) == TEXT_LIMIT
-
-
-@pytest.mark.parametrize("name", ["loop7", "fd0", "sr0", "nbd3"])
-def test_devices_that_are_files_or_media_of_users_are_left_out(name: str) -> None:
-    records = (KernelRecord(1, 0, 3, f"I/O error, dev {name}, sector 0 op 0x0:(READ) flags 0x0"),)
-    host = Host(TREE).for_check(disk_errors.CHECK, records)
-
-    assert list(disk_errors.judge(disk_errors.read(host), None, disk_errors.Policy())) == []
-
-
-def machine(folder: Path, *disks: str) -> Path:
-    for disk in disks:
-        (folder / "sys/class/block" / disk).mkdir(parents=True)
-    return folder
-
-
-def judged(folder: Path, *lines: str, before: disk_errors.Log | None = None) -> list[Finding]:
-    records = tuple(KernelRecord(i, i * 1000, 3, line) for i, line in enumerate(lines))
-    now = disk_errors.read(Host(folder).for_check(disk_errors.CHECK, records))
-    return list(disk_errors.judge(now, before, disk_errors.Policy()))
-
-
-LOST = "md/raid1:md0: Disk failure on sdc1, disabling device."
-
-
-def test_a_line_about_a_disk_that_is_not_here_is_a_warning_that_says_so(tmp_path: Path) -> None:
-    (here,) = judged(machine(tmp_path / "with", "sda", "sdc1"), LOST)
-    (elsewhere,) = judged(machine(tmp_path / "without", "sda"), LOST)
-
-    assert (here.fault, here.severity, here.confidence) == ("disk_lost", Severity.CRITICAL, Confidence.DEVICE)
-    assert (elsewhere.component, elsewhere.fault) == ("sdc1", "kernel_line_unknown_device")
-    assert (elsewhere.severity, elsewhere.confidence) == (Severity.WARNING, Confidence.LINE)
-
-
-def test_a_disk_that_was_here_in_this_boot_and_is_gone_is_known(tmp_path: Path) -> None:
-    with_it = disk_errors.read(Host(machine(tmp_path / "before", "sda", "sdc1")).for_check(disk_errors.CHECK, ()))
-    memory = disk_errors.next_state(None, with_it)
-
-    (finding,) = judged(machine(tmp_path / "now", "sda"), LOST, before=memory)
-
-    assert (finding.fault, finding.severity) == ("disk_lost", Severity.CRITICAL)
 
 
 @given(st.lists(st.text(max_size=200), max_size=8))

@@ -18,6 +18,12 @@ PREFIXES = {
     "": "",
     # A network driver adds its interface (netdev_printk), with its state where it is not registered.
     "pci": rf"[a-z][\w-]{{0,30}} (?P<device>{PCI}){_NETDEV}: ",
+    # mlx5_err and mlx5_warn name the function first; amdgpu puts its own name, and from 6.8 the event's number, before.
+    "mlx5": rf"mlx5_core (?P<device>{PCI}){_NETDEV}: (?:\w{{1,60}}:\d{{1,6}}:\(pid \d{{1,10}}\): )?",
+    "amdgpu": rf"amdgpu (?P<device>{PCI}): (?:amdgpu: )?(?:\{{\d{{1,10}}\}} ?)?",
+    # The block layer names its function up to 5.15.
+    "block": r"(?:(?:blk_update_request|print_req_error|end_request): )?",
+    "disk": r"(?P<device>(?:nvme\d|sd[a-z]|md|dm-\d|vd[a-z]|xvd)[\w-]{0,24}): ",
     "nvme": r"nvme (?P<device>nvme\d{1,4}(?:c\d{1,4})?(?:n\d{1,4})?): ",
     "scsi": r"(?:sd|sr|st|scsi|ses|ch) (?P<host>\d{1,5}:\d{1,3}:\d{1,5}:\d{1,20}): (?:\[(?P<device>[\w-]{1,32})\] )?",
     "ata": r"(?P<device>ata\d{1,3}(?:\.\d\d)?): ",

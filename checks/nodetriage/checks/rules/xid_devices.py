@@ -6,7 +6,7 @@ from dataclasses import replace
 from nodetriage.checks.model import Confidence, Finding, Scalar, Severity
 from nodetriage.checks.readers.nvidia_log import XidLine
 from nodetriage.checks.readers.pci_presence import Presence
-from nodetriage.checks.rules.kernel_lines import TEXT_LIMIT, UNKNOWN_DEVICE
+from nodetriage.checks.rules.kernel_log import TEXT_LIMIT, UNKNOWN_DEVICE
 from nodetriage.checks.rules.xid_log import Entry
 
 _OFF_BUS = "gpu_off_bus"
@@ -31,13 +31,13 @@ def unknown_devices(entries: Iterable[Entry], here: Collection[str]) -> Iterator
     """One warning for each device that lines name and this machine never had in this boot."""
     lines: dict[str, list[Entry]] = {}
     for entry in entries:
-        if entry.line.pci is not None and entry.line.component not in here:
+        if entry.line.pci is not None and entry.line.sign != "uuid" and entry.line.component not in here:
             lines.setdefault(entry.line.component, []).append(entry)
     for component, group in lines.items():
         first = group[0].line
         text = f"{first.kind} {first.code or first.sign}: {first.rest}"[:TEXT_LIMIT]
         evidence: dict[str, Scalar] = {"text": text, "lines": len(group), "at_boot_s": round(group[0].at_s, 3)}
-        yield Finding(component, *UNKNOWN_DEVICE, evidence, Confidence.LINE)
+        yield Finding(component, UNKNOWN_DEVICE, Severity.WARNING, evidence, Confidence.LINE)
 
 
 def witnessed(finding: Finding, devices: Presence, here: Collection[str]) -> Finding:

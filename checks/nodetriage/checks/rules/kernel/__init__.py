@@ -14,7 +14,7 @@
 | network_fs.py | NFS, Lustre, GPFS, WekaFS, BeeGFS, Ceph | fs_servers |
 | mlx5.py, rdma.py, nics.py | mlx5; RDMA core, bnxt; Intel and other adapters, netdev | net_errors |
 | nvidia.py | what the NVIDIA driver says beside Xid and SXid | gpu_driver_errors |
-| accelerators.py | amdgpu, i915/xe, habanalabs | accelerator_errors |
+| other_gpus.py | amdgpu, i915/xe, habanalabs | accelerator_errors |
 
 A table is a `KernelRules`; its order decides where two rules fit a line. How to write one:
 - `text` begins with the driver's own words, behind the device prefix that `prefix` names (`model.kernel_rules.PREFIXES`):
