@@ -14,6 +14,7 @@ from nodetriage.controller.rpc.peer_limits import AdmissionSettings
 from nodetriage.controller.scheduler import NoScheduler, Scheduler
 from nodetriage.controller.settings.lemon_study import LemonStudySettings
 from nodetriage.controller.settings.policy_file import load_policy, shipped_policy
+from nodetriage.controller.settings.retention import RetentionSettings
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.slurm import topology
 from nodetriage.controller.store.database import has_password, sqlite_url, with_password
@@ -104,6 +105,7 @@ class ControllerSettings:
     pki: PkiSettings = field(default_factory=PkiSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     lemons: LemonStudySettings = field(default_factory=LemonStudySettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
 
     @property
     def database_url(self) -> str:

@@ -21,7 +21,7 @@ from nodetriage.controller import config, metrics
 from nodetriage.controller.agent_watch import AgentWatch
 from nodetriage.controller.authenticators import new_authenticator
 from nodetriage.controller.config import ControllerSettings
-from nodetriage.controller.engine import check_reports
+from nodetriage.controller.engine import check_reports, pruning
 from nodetriage.controller.engine.lemon_study import LemonStudy
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.leader import Leadership, leading
@@ -157,6 +157,7 @@ class Daemon:
                 self._stay_alive(),
                 self._server.hooks.renew(),
                 self._lemons.run(),
+                pruning.prune(self._store, self._settings.retention, lambda: self._reconciler.state),
             )
         finally:
             self._notify.stopping()

@@ -144,6 +144,16 @@ def test_only_a_waiting_job_is_released() -> None:
     assert slurm.said == ["release 11"]
 
 
+def test_a_job_that_its_node_has_not_let_go_yet_is_released_later_and_not_forgotten() -> None:
+    slurm = FakeSlurm("n1")
+    release = replace(REQUEUE, kind=ActionKind.RELEASE)
+    slurm.place("11", "n1", state="COMPLETING")
+    with pytest.raises(SchedulerRefused, match="COMPLETING"):
+        asyncio.run(perform(release, slurm))
+    slurm.place("11", state="PENDING")
+    assert asyncio.run(perform(release, slurm)).outcome is ActionOutcome.DONE
+
+
 @pytest.mark.parametrize("action", [DRAIN, UNDRAIN, REQUEUE])
 def test_a_scheduler_that_is_down_or_does_not_know_the_node_is_an_error(action: Action) -> None:
     slurm = FakeSlurm()

@@ -1,6 +1,7 @@
-"""The verb `database`: shows the revision of the tables, and upgrades them."""
+"""The verb `database`: shows the revision of the tables, upgrades them, and says what is too old to be kept."""
 
 import argparse
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ def add(verbs: Any) -> None:
         "upgrade", help="upgrade the tables to the revision that this controller needs; stop all controllers first"
     )
     upgrade.set_defaults(verb=_upgrade)
-    for one in (current, upgrade):
+    old = what.add_parser("retention", help="show what the retention would delete now: a dry run")
+    old.set_defaults(verb=_retention)
+    for one in (current, upgrade, old):
         one.add_argument("--config", type=Path, metavar="FILE", help="settings (/etc/nodetriage/controller.toml)")
         add_json(one)
 
@@ -39,6 +42,22 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     before, after = migrate.upgrade(database.open_database(_url(arguments)))
     text = f"already at {after}" if before == after else f"upgraded from {before or 'empty'} to {after}"
     print_result(arguments, {"before": before or None, "after": after}, text)
+    return 0
+
+
+def _retention(arguments: argparse.Namespace) -> int:
+    from nodetriage.controller import config
+    from nodetriage.controller.cli import render
+    from nodetriage.controller.store import database, retention, state_store
+
+    settings = config.load(arguments.config or config.DEFAULT_CONFIG)
+    with database.open_database(settings.database_url, read_only=True).connect() as connection:
+        state = state_store.load(connection)
+        still_open = {f.event_id for node in state.nodes.values() for f in node.open_findings}
+        old = retention.limits(settings.retention, time.time_ns() // 1000, state.cursor, still_open)
+        counts = retention.count(connection, old)
+    rows = [{"table": name, "too_old": too_old, "rows": rows} for name, (too_old, rows) in counts.items()]
+    print_result(arguments, rows, render.record_table(("table", "too_old", "rows"), rows))
     return 0
 
 

@@ -121,6 +121,9 @@ async def _within_notice_limit(notice: Awaitable[None]) -> str:
 
 async def _release(action: Action, scheduler: Scheduler) -> ActionDone:
     job = await scheduler.job(action.job)
+    if job is not None and job.state == "COMPLETING":
+        # Its node has not let it go yet; a release would be refused, and the job held for ever.
+        raise SchedulerRefused(f"job {action.job} is still COMPLETING on its node")
     if job is None or job.state != "PENDING":
         return ActionDone(action, ActionOutcome.GONE, f"it is {job.state if job else 'gone'}")
     try:
