@@ -185,3 +185,32 @@ def test_flaps_that_were_seen_while_the_link_was_down_are_reported_when_it_is_up
         "eth_link_flapping": Severity.MAJOR,
     }
     assert found(replace(DOWN, downs=2), UP) == {"eth_link_down": Severity.MAJOR}
+
+
+@pytest.mark.parametrize(
+    ("mii", "own", "active", "unused"),
+    [
+        ("up", "1", "1", False),
+        ("up", "2", "1", True),
+        ("down", "1", "1", True),
+        ("up", None, None, False),
+        (None, "1", None, False),
+    ],
+)
+def test_a_member_that_has_a_link_and_that_the_bond_does_not_use_is_a_warning(
+    tmp_path: Path, put: Put, mii: str | None, own: str | None, active: str | None, unused: bool
+) -> None:
+    bonding = tmp_path / "sys/devices/virtual/net/bond0/bonding"
+    member = put("eno1")
+    (member / "bonding_slave").mkdir()
+    bonding.mkdir(parents=True)
+    (tmp_path / "sys/class/net/bond0").symlink_to("../../devices/virtual/net/bond0")
+    (member / "master").symlink_to("/sys/devices/virtual/net/bond0")
+    files = {member / "bonding_slave/mii_status": mii, member / "bonding_slave/ad_aggregator_id": own}
+    for file, text in (files | {bonding / "ad_aggregator": active}).items():
+        if text is not None:
+            file.write_text(text + "\n")
+
+    (interface,) = [i for i in read(Host(tmp_path)) if i.name == "eno1"]
+
+    assert found(interface) == ({"eth_member_unused": Severity.WARNING} if unused else {})

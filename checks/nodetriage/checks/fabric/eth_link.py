@@ -81,8 +81,7 @@ def judge(now: tuple[Interface, ...], before: tuple[Interface, ...] | None, poli
 def _judge_one(interface: Interface, flaps: int, expected: Expected | None, policy: Policy) -> Iterator[Finding]:
     component = interface.name
     facts: dict[str, Scalar] = {"pci": interface.pci, "bond": interface.bond, "speed_mbps": interface.speed_mbps}
-    if interface.partner:
-        facts["partner"] = interface.partner
+    facts |= {"partner": interface.partner} if interface.partner else {}
     if interface.error:
         yield Finding(component, "eth_unreadable", Severity.MAJOR, {"error": interface.error})
         return
@@ -93,6 +92,8 @@ def _judge_one(interface: Interface, flaps: int, expected: Expected | None, poli
         elif used and interface.wanted_up:  # not one that somebody took down on purpose
             severity = Severity.WARNING if interface.bond else policy.down
             yield Finding(component, "eth_link_down", severity, {**facts, "wanted_up": True})
+    elif interface.unused:
+        yield Finding(component, "eth_member_unused", Severity.WARNING, {**facts, "reason": interface.unused})
     elif expected is not None and 0 < interface.speed_mbps < expected.speed_mbps:
         yield Finding(component, "eth_link_slow", expected.slow, {**facts, "expected_mbps": expected.speed_mbps})
     if flaps:
@@ -106,10 +107,12 @@ CHECK = Check(
     read=read,
     judge=judge,
     policy=Policy(),
-    faults=("eth_missing", "eth_unreadable", "eth_link_down", "eth_link_slow", "eth_link_flapping"),
+    faults=(
+        "eth_missing", "eth_unreadable", "eth_link_down", "eth_member_unused", "eth_link_slow", "eth_link_flapping",
+    ),
     worker="fabric",
     every_s=300,
     next_state=next_state,
     wakes_on=("udev:net", "links"),
     again_s=10,
-)
+)  # fmt: skip

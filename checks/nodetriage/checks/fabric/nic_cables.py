@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unavailable
 from nodetriage.checks.readers.ib_port import hcas
-from nodetriage.checks.readers.sysfs import error_line
+from nodetriage.checks.readers.sysfs import error_line, optional_text
 from nodetriage.checks.readers.tools.mlxlink import Cable, ask
 
 _PATIENCE = 2  # adapters that may time out before the others are no longer asked
@@ -43,10 +43,7 @@ def read(host: Host) -> tuple[Cable, ...]:
 
 
 def _is_mlx5(host: Host, device: str) -> bool:
-    try:
-        return host.link(f"{device}/driver").name == "mlx5_core"
-    except OSError:
-        return False
+    return "DRIVER=mlx5_core" in optional_text(host, f"{device}/uevent").splitlines()
 
 
 def _not_asked(pci: str, hca: str) -> Cable:

@@ -31,6 +31,7 @@ class Interface:
     speed_mbps: int = 0  # 0 where the driver does not know it
     bond: str = ""  # the bond or team of which it is a member
     is_bond: bool = False
+    unused: str = ""  # why the bond does not use a member that has a link
     partner: str = ""  # MAC address of the switch at the other end of the bond (802.3ad)
     rdma: bool = False  # it also has RDMA, and ib_link checks it unless it is a member of a bond
     downs: int | None = None  # times the carrier was lost
@@ -65,6 +66,7 @@ def _read(host: Host, path: PurePosixPath, at_s: float) -> Interface | None:
             carrier=_is_up(state, path),
             speed_mbps=_speed(host, path),
             bond=(bond := bond_of(host, path)),
+            unused=_unused(host, path, bond),
             partner=_partner(host, bond),
             rdma=host.exists(path / "device/infiniband"),
             downs=optional_count(host, path / "carrier_down_count"),
@@ -111,6 +113,16 @@ def bond_of(host: Host, path: PurePosixPath) -> str:
     if host.exists(net / "bonding"):
         return master.name
     return master.name if not host.exists(net / "bridge") and len(host.glob(f"{net}/lower_*")) > 1 else ""
+
+
+def _unused(host: Host, path: PurePosixPath, bond: str) -> str:
+    """Why a member carries nothing: its monitor (mii_status) says so, or LACP put it into another aggregator."""
+    state = optional_text(host, path / "bonding_slave/mii_status")[:20] if bond else ""
+    if state not in ("", "up"):
+        return f"mii_status is {state}"
+    own = optional_text(host, path / "bonding_slave/ad_aggregator_id")[:20] if bond else ""
+    active = optional_text(host, f"/sys/class/net/{bond}/bonding/ad_aggregator")[:20] if own else ""
+    return f"aggregator {own}, the bond uses {active}" if active and own != active else ""
 
 
 def _partner(host: Host, bond: str) -> str:
