@@ -7,16 +7,9 @@ from kernel_coverage import judged, left_out, names_its_device, rows
 
 from nodetriage.checks.model import Severity
 
-# Subsystems whose tables are still to be written.
-OPEN = frozenset(
-    (
-        "nvme", "block", "scsi", "ata", "md", "dm", "ext4", "xfs", "btrfs", "nfs", "lustre", "weka", "beegfs", "ceph",
-        "mlx5", "ib", "bnxt", "intel-nic", "netdev", "amdgpu", "intel-gpu", "habanalabs", "nvidia",
-    )
-)  # fmt: skip
 # The disk is the BMC's: nothing in the line says so.
 BY_THE_MACHINE = ("usb.virtual_io",)
-ROWS = [row for row in rows() if row.subsystem not in OPEN and row.id not in BY_THE_MACHINE]
+ROWS = [row for row in rows() if row.id not in BY_THE_MACHINE]
 SERIOUS = [row for row in ROWS if row.suggested >= Severity.WARNING]
 HARMLESS = [row for row in ROWS if row.suggested < Severity.WARNING]
 

@@ -5,7 +5,7 @@ the firmware gives its own severity: up to 2 lasting, 3 and 4 a reset likely, 5 
 """
 
 from nodetriage.checks.model import Severity
-from nodetriage.checks.model.kernel_rules import KernelRule, KernelRules
+from nodetriage.checks.model.kernel_rules import PCI, KernelRule, KernelRules
 
 _DEVICE = "mlx5_core 0000:9a:00.0"
 _WORTH = {
@@ -157,6 +157,15 @@ RULES = KernelRules((
         "net_adapter_failed", "main.c:probe_one", "probe_one:2024:(pid 0): mlx5_init_one failed with error code -110",
         "probe_one:2010:(pid 0): mlx5_pci_init failed with error code -5",
         "mlx5_function_enable:1156:(pid 0): Firmware over 120000 MS in pre-initializing state, aborting",
+    ),
+    KernelRule(
+        "mlx5.probe", rf"mlx5_core: probe of (?P<device>{PCI}) failed with error -(?!517)\d", "net_adapter_failed", Severity.CRITICAL,
+        ("mlx5_core: probe of 0000:01:00.0 failed with error -22",), r"\g<device>", state="lasting", source="drivers/base/dd.c:really_probe",
+        versions="-6.6",
+    ),
+    _mlx5(
+        "probe.new", r"probe with driver mlx5_core failed with error -(?!517)\d", "net_adapter_failed", "drivers/base/dd.c",
+        "probe with driver mlx5_core failed with error -22", versions="6.7-",
     ),
     _mlx5(
         "lag", r"(?:Failed to (?:modify|create|destroy) LAG|Failed to deactivate (?:RoCE|VF) LAG)", "net_adapter_error", "lag/lag.c",

@@ -132,9 +132,10 @@ RULES = KernelRules((
         r"lustre \g<source>", "lnet/klnds/socklnd", "LNet: Timeout error while writing to 10.0.0.23:988. Closing socket: rc = -110",
     ),
     _rule(
-        "lustre.rdma", rf"LNetError: {_AT}Timed out RDMA with (?P<source>[\w.]{{1,60}}@\w{{1,20}})", "fs_server_lost",
+        "lustre.rdma", rf"LNet(?:Error)?: {_AT}Timed out (?:RDMA with|tx for) (?P<source>[\w.]{{1,60}}@\w{{1,20}})", "fs_server_lost",
         r"lustre \g<source>", "lnet/klnds/o2iblnd/o2iblnd_cb.c:kiblnd_check_conns",
         "LNetError: 2043:0:(o2iblnd_cb.c:3442:kiblnd_check_conns()) Timed out RDMA with 10.0.0.23@o2ib (104): c: 0, oc: 0, rc: 31",
+        "LNet: 2431:0:(o2iblnd_cb.c:3174:kiblnd_check_conns()) Timed out tx for 10.0.0.23@o2ib: 4030 seconds",
     ),
     _rule(
         "lustre.bug", rf"LustreError: {_AT}(?:LBUG$|ASSERTION\( )", "fs_client_stuck", "lustre client", "libcfs/debug.c:lbug_with_loc",
