@@ -13,6 +13,7 @@ from waiting import eventually
 from nodetriage.agent.core.record_queue import Position, RecordQueue
 from nodetriage.agent.machine.kmsg import KernelLog
 from nodetriage.agent.watchers import KernelLogWatcher, Watchers
+from nodetriage.checks.host import cpu_mce
 from nodetriage.checks.model import Check
 
 XID: Check[Any, Any] = Check(
@@ -74,6 +75,32 @@ def test_old_and_new_records_wake_their_check_and_user_space_is_not_believed(tmp
 
     try:
         follow(log, body)
+    finally:
+        os.close(writer)
+
+
+def test_a_check_that_joins_the_records_of_a_report_is_woken_when_they_have_come(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    os.mkfifo(log)
+    writer = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    said = b"{1}[Hardware Error]: "
+
+    async def main() -> None:
+        heard, record_queue = Heard(), RecordQueue((cpu_mce.CHECK,), Position("b"))
+        source = KernelLogWatcher(log, False, record_queue, heard.wake, heard.lost)
+        source.start()
+        try:
+            os.write(writer, b"3,1,10,-;" + said + b"event severity: fatal\n")
+            await eventually(lambda: record_queue.waiting("cpu_mce"))
+            assert heard.woken == []
+            os.write(writer, b"3,2,20,-;" + said + b"  section_type: PCIe error\n")
+            await eventually(lambda: "cpu_mce" in heard.woken)
+            assert len(record_queue.take("cpu_mce")) == 2
+        finally:
+            source.stop()
+
+    try:
+        asyncio.run(main())
     finally:
         os.close(writer)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nodetriage.agent.machine.rtnetlink import LinkEvents, LinkState
     from nodetriage.agent.machine.udev import DeviceEvents
 
+REPORT_SETTLE_S = 0.1  # a report comes as many records: a check that joins them waits for the rest
 FILE_POLL_S = 0.2  # a regular file (a replayed log) cannot wake anyone
 MOUNTS_SETTLE_S = 0.1  # a mount comes as several changes
 DEVICES_SETTLE_S = 0.1  # one card is many devices
@@ -104,7 +105,10 @@ class KernelLogWatcher:
                 self.lost_records += record.lost
             elif believed(record, self._accept_user_records):
                 woken.update(self._record_queue.offer(record))
-        self._wake(woken)
+        joining = woken & self._record_queue.joining
+        self._wake(woken - joining)
+        if joining:
+            asyncio.get_running_loop().call_later(REPORT_SETTLE_S, self._wake, joining)
         if self.overruns:
             self._lost()
 

@@ -30,8 +30,9 @@ Told = list[tuple[str, str, str, str]]
 
 
 def told(folder: Path, *lines: str) -> Told:
-    """(check, component, fault, severity), the gravest first."""
-    return [(c, f.component, f.fault, f.severity.name.lower()) for c, f in findings(folder, lines)]
+    """(check, component, fault, severity), the gravest first. What last_reboot says of the node's start is its own."""
+    found = ((c, f) for c, f in findings(folder, lines) if c != "last_reboot")
+    return [(c, f.component, f.fault, f.severity.name.lower()) for c, f in found]
 
 
 def cper(number: int, severity: str, *section: str, kind: str = "PCIe error") -> list[str]:

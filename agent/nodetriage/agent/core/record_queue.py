@@ -68,6 +68,8 @@ class RecordQueue:
         # Two matches rule out nearly all lines, which concern no check.
         all_patterns = [*(queue.pattern for queue in self._queues.values()), *self._wakes.values()]
         tables = [p for p in all_patterns if isinstance(p, KernelRules)]
+        # Checks that put the records of one report together.
+        self.joining = frozenset(n for n, q in self._queues.items() if isinstance(q.pattern, KernelRules))
         self._any_table = KernelRules(rule for table in tables for rule in table.rules)
         patterns = [p for p in all_patterns if isinstance(p, KernelPattern)]
         self._any = kernel_pattern(any_of(p.expression for p in patterns)) if _joinable(patterns) else None

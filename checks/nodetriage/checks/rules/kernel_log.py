@@ -177,6 +177,8 @@ def _evidence(worst: Event, group: Sequence[Event]) -> dict[str, Scalar]:
 def remembered(before: Log | None, now: Log) -> Log:
     """The devices that were here since boot."""
     known = (now.devices, before.devices if before else None)
+    if before is not None and known[0] == known[1]:
+        return before
     if known == (None, None):
         return Log()
     return Log(devices=tuple(sorted({*(known[0] or ()), *(known[1] or ())})))

@@ -14,7 +14,7 @@ _AMD = "drivers/edac/mce_amd.c:amd_decode_mce"
 LINES = (
     KernelRule(
         "mce.status",
-        r"mce: \[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?P<word> Exception)?: [0-9a-f]{1,16} "
+        r"(?:mce: |)\[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?P<word> Exception)?: [0-9a-f]{1,16} "
         r"Bank (?P<bank>\d{1,3}): (?P<status>[0-9a-f]{16})",
         "", Severity.INFO,
         (
@@ -24,7 +24,7 @@ LINES = (
         r"cpu\g<cpu>", source=f"{_CORE}:__print_mce",
     ),
     KernelRule(
-        "mce.processor", r"mce: \[Hardware Error\]: PROCESSOR (?P<vendor>\d{1,3}):", "", Severity.INFO,
+        "mce.processor", r"(?:mce: |)\[Hardware Error\]: PROCESSOR (?P<vendor>\d{1,3}):", "", Severity.INFO,
         ("mce: [Hardware Error]: PROCESSOR 0:806f8 TIME 1733571456 SOCKET 0 APIC 30 microcode 2b0005c0",), "cpu",
         source=f"{_CORE}:__print_mce",
     ),
@@ -72,13 +72,13 @@ def _cpu(
 
 OTHERS = (
     KernelRule(
-        "mce.logged", r"mce: \[Hardware Error\]: Machine check events logged", "cpu_corrected", Severity.WARNING,
+        "mce.logged", r"(?:mce: |)\[Hardware Error\]: Machine check events logged", "cpu_corrected", Severity.WARNING,
         ("mce: [Hardware Error]: Machine check events logged",), "cpu", state="corrected",
         source=f"{_CORE}:mce_notify_irq",
         never=("mce: Machine check injector initialized", "MCE: In-kernel MCE decoding enabled."),
     ),
     _cpu(
-        "mce.word", r"mce: \[Hardware Error\]: Machine check: ", Severity.CRITICAL, "cpu", f"{_CORE}:mce_panic",
+        "mce.word", r"(?:mce: |)\[Hardware Error\]: Machine check: ", Severity.CRITICAL, "cpu", f"{_CORE}:mce_panic",
         "mce: [Hardware Error]: Machine check: Processor context corrupt", state="lasting",
     ),
     _cpu(

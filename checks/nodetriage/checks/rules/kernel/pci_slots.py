@@ -22,7 +22,7 @@ def _rule(
 
 RULES = KernelRules((
     _rule(
-        "pciehp.recovered", rf"{_SLOT}Link Down/Up ignored \(recovered by DPC\)", "pcie_recovered", Severity.WARNING,
+        "pciehp.recovered", rf"{_SLOT}Link Down/Up ignored", "pcie_recovered", Severity.WARNING,
         f"{_HPC}:pciehp_ignore_dpc_link_change",
         "pcieport 0000:16:01.0: pciehp: Slot(7-1): Link Down/Up ignored (recovered by DPC)", state="recovered",
     ),

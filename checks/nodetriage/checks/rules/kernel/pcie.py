@@ -123,7 +123,7 @@ RULES = KernelRules((
         "pcieport 0000:16:01.0: DPC: root port still busy", state="lasting",
     ),
     _rule(
-        "dpc.no_link", r"Data Link Layer Link Active not set in \d{1,6} msec", "pcie_not_recovered", Severity.CRITICAL,
+        "dpc.no_link", r"(?:DPC: )?Data Link Layer Link Active not set in \d{1,6} msec", "pcie_not_recovered", Severity.CRITICAL,
         f"{_DPC}:dpc_reset_link", "pcieport 0000:16:01.0: Data Link Layer Link Active not set in 1000 msec", state="lasting",
     ),
     _rule(
