@@ -128,6 +128,16 @@ def test_a_restarted_fabric_manager_has_time_to_take_the_gpus_in_again_and_then_
     assert node.look(760) == set()
 
 
+def test_a_gpu_that_software_slows_for_heat_is_one_finding_and_not_a_slow_link_too(
+    machine: Callable[[str], Machine],
+) -> None:
+    node = machine("dgx-a100")
+    node.facts("0000:47:00.0", clocks_event_reasons=0x20, temperature_c=85)
+    looks = [node.look(300.0 * n) for n in range(3)]
+
+    assert looks == [set(), set(), {("0000:47:00.0", "gpu_throttled", "WARNING")}]
+
+
 @pytest.mark.parametrize(
     ("mask", "severity"),
     [(0x91AA, "MAJOR"), (0x61AA, "MAJOR"), (0x51AA, None), (0x51A9, "CRITICAL"), (0x54AA, "CRITICAL")],

@@ -12,7 +12,8 @@ from nodetriage.checks.model import Check, Finding, Host, Scalar, Severity, Unav
 from nodetriage.checks.readers.gpu import answering, number
 from nodetriage.checks.rules.counters import keep
 
-_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
+# nvmlClocksEventReason*: idle, or slowed by heat or a power brake (gpu_throttle reports it): no link at work is shown.
+_NOT_AT_WORK = 0x1 | 0x8 | 0x20 | 0x40 | 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def read(host: Host) -> tuple[Speed, ...]:
         generation, most = number(gpu, "pcie_generation"), number(gpu, "pcie_generation_max")
         reasons = number(gpu, "clocks_event_reasons")
         if generation and most and reasons is not None:
-            found.append(Speed(gpu.pci, gpu.uuid, generation, most, busy=not reasons & _IDLE))
+            found.append(Speed(gpu.pci, gpu.uuid, generation, most, busy=not reasons & _NOT_AT_WORK))
     if not found:
         raise Unavailable("NVML reports for no GPU here both its PCIe generation and whether it is idle")
     return tuple(found)
