@@ -451,3 +451,17 @@ def test_a_maker_that_keeps_the_log_with_the_chassis_has_it_there() -> None:
     tree["Chassis/1"] |= {"LogServices": {"@odata.id": f"{V}/{path}"}}
 
     assert len(read_log(Bmc({**tree, f"{path}/SEL/Entries": members(ECC)})).entries) == 1
+
+
+def test_an_event_that_the_sel_has_later_than_the_redfish_log_is_not_found_again() -> None:
+    log = HardwareLog(1.0, log_of(0.0).entries)
+    at_s = log.entries[0].created_s
+    line = "   7 | 12/01/26 | 06:00:40 UTC | Memory DIMM_A1 | Uncorrectable ECC | Asserted"
+    entries, _ = sel.log_entries(line)
+    assert abs(entries[0].at_s - at_s) < 60
+    before = bmc_sel.EventLog(1.0, 0, overflow=False, entries=(), redfish=log)
+    now = replace(before, entries=entries)
+
+    assert list(bmc_sel.judge(now, before, bmc_sel.Policy())) == []
+    other = replace(now, entries=sel.log_entries(line.replace("06:00", "07:00"))[0])
+    assert [f.fault for f in bmc_sel.judge(other, before, bmc_sel.Policy())] == ["bmc_memory_uncorrectable"]

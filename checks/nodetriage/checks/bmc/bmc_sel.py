@@ -63,7 +63,9 @@ def judge(now: EventLog, before: EventLog | None, policy: Policy) -> Iterator[Fi
         yield Finding(ipmi.BMC, "bmc_log_full", Severity.WARNING, full)
     new = _new(now, before, policy.first_look_h * 3600)
     begun = sel_follow.follow((), new, first=before is None).begun
-    for one in (*begun, *_only_in_redfish(now, before, policy)):
+    earlier = before.redfish if before else None
+    known = [one for one in begun if not redfish_rules.in_redfish(one, earlier)]
+    for one in (*known, *_only_in_redfish(now, before, policy)):
         severity = min(one.severity, policy.first_look) if before is None else one.severity
         yield Finding(one.component, one.fault, severity, {**one.evidence, "first_look": before is None})
     if now.strange and (before is None or before.strange != now.strange):

@@ -68,6 +68,12 @@ def in_sel(entry: LogEntry, fault: str, sel: Sequence[SelEntry]) -> bool:
     return entry.created_s >= 0 and any(sel_rules.assess(e).fault == fault for e in near)
 
 
+def in_redfish(begun: Begun, known: HardwareLog | None) -> bool:
+    """Whether an earlier run had this event of the SEL from the Redfish log, which some BMCs write first."""
+    near = (e for e in (known.entries if known else ()) if abs(e.created_s - begun.at_s) <= _SAME_S and begun.at_s >= 0)
+    return any((worth := assess(e)) is not None and worth[1] == begun.fault for e in near)
+
+
 def _component(entry: LogEntry) -> str:
     """The part that the entry links to, else the first word of its arguments."""
     word = entry.arguments[0].split(" ")[0] if entry.arguments else ""

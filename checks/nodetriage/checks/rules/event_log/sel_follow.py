@@ -35,6 +35,7 @@ class Begun:
     fault: str
     severity: Severity
     evidence: dict[str, Scalar] = field(default_factory=dict)
+    at_s: float = -1.0  # by the BMC's clock; -1 where the entry has no date
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _folded(earlier: Begun | None, worth: Worth, entry: LogEntry) -> Begun:
         evidence["detail"] = entry.detail
     if not entry.asserted:
         evidence["deasserted"] = True
-    return Begun(worth.component, worth.fault, worth.severity, {**evidence, "count": count})
+    return Begun(worth.component, worth.fault, worth.severity, {**evidence, "count": count}, entry.at_s)
 
 
 def _tempered(worth: Worth, entry: LogEntry, entries: Sequence[LogEntry], first: bool) -> Worth:
