@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from nodetriage.agent.machine.host import Host
+from nodetriage.agent.workers.run import run
 from nodetriage.checks.gpu.gpu_recovery import CHECK, Action, Policy, clears, judge, next_state, read
-from nodetriage.checks.model import Severity, Unavailable
+from nodetriage.checks.model import Outcome, Severity, Unavailable
 from nodetriage.checks.model.kernel_line import kernel_pattern
 from nodetriage.checks.readers.nvidia_log import parse
 from nodetriage.checks.rules.gpu import recovery_action
@@ -91,3 +92,14 @@ def test_a_gpu_that_is_silent_while_it_is_reset_keeps_what_it_said_before() -> N
     memory = next_state((lives(action=1),), ())
 
     assert ended(memory[0], lives())
+
+
+def test_where_the_driver_does_not_say_what_a_gpu_needs_it_is_not_looked_at_and_never_ok(tmp_path: Path) -> None:
+    facts = '{"energy_mj": 5, "persistence_mode": 1}'
+    (tmp_path / "nvml.json").write_text(
+        f'{{"gpus": [{{"index": 0, "pci": "0000:1b:00.0", "uuid": "GPU-1", "facts": {facts}}}]}}'
+    )
+
+    result = run(CHECK, Host(tmp_path).for_check(CHECK), CHECK.policy, None)
+
+    assert (result.outcome, result.excluded) == (Outcome.SKIPPED, ("0000:1b:00.0",))

@@ -47,8 +47,6 @@ class Library:
         self._clock = clock
         self._ready = False
         self._count = -1
-        # By UUID. Without persistence mode the driver would start a GPU anew at each look, so NVML then stays open.
-        self._persistent: dict[str, bool] = {}
         self._known: dict[int, Gpu] = {}  # index -> its last names, for when it does not answer
         self._last: _Look | None = None
         self._reader = GpuReader(announce)
@@ -72,8 +70,8 @@ class Library:
                 raise NvmlError(f"NVML: {error}") from error
             gpus = self._look_again(apart, whole)
         self._last = _Look(self._clock(), apart, whole, gpus)
-        self._persistent = {**self._persistent, **_persistence(gpus)}
-        if not self._hold and all(self._persistent.values()):
+        # Without persistence mode the driver would start a GPU anew at each look, so NVML then stays open.
+        if not self._hold and all(gpu.facts.get("persistence_mode", 1) for gpu in gpus):
             self.release()
         return gpus
 
@@ -125,8 +123,13 @@ class Library:
         """What another driver answered before is void; which GPUs the driver leaves out may have changed anyway."""
         self._excluded = None
         self._announce("nvmlSystemGetDriverVersion")
-        version = str(pynvml.nvmlSystemGetDriverVersion())
-        if version != self._driver:
+        try:
+            version = str(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError as error:
+            if error.value in STALE:
+                raise
+            version = ""  # not known: then nothing is remembered from one look to the next
+        if not version or version != self._driver:
             self._driver = version
             self._known.clear()
             self._reader = GpuReader(self._announce)
@@ -195,11 +198,6 @@ class Library:
         """The address of a silent GPU. NVML numbers by PCI address, so the order on the bus shows it."""
         on_bus = self._bus()
         return on_bus[index] if len(on_bus) == count else f"nvml-index-{index}"
-
-
-def _persistence(gpus: Collection[Gpu]) -> dict[str, bool]:
-    known = ((gpu.uuid, gpu.facts.get("persistence_mode")) for gpu in gpus)
-    return {uuid: bool(mode) for uuid, mode in known if mode is not None}
 
 
 def _text(name: str | bytes) -> str:

@@ -34,9 +34,13 @@ class Action:
 
 
 def read(host: Host) -> tuple[Action, ...]:
+    """Excludes GPUs of which the driver does not say what they need: their resets alone are seen."""
     found = tuple(_action(gpu) for gpu in answering(host))
     if all(gpu.action is None and gpu.energy_mj is None for gpu in found):
         raise Unavailable("this driver reports neither a GPU's recovery action nor its energy")
+    for gpu in found:
+        if gpu.action is None:
+            host.exclude(gpu.pci)
     return found
 
 
