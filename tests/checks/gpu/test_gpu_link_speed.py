@@ -46,3 +46,25 @@ def test_one_look_at_full_speed_clears_it(good: Speed) -> None:
 
 def test_a_slot_of_an_older_generation_is_no_fault() -> None:
     assert found(*(replace(WELL, generation=4, most=4),) * 5) == []
+
+
+def of_several(*looks: tuple[Speed, ...]) -> list[Severity]:
+    memory = None
+    for look in looks[:-1]:
+        memory = next_state(memory, look)
+    return [finding.severity for finding in judge(looks[-1], memory, CHECK.policy)]
+
+
+def test_slots_that_a_bios_holds_at_a_lower_generation_on_all_gpus_since_boot_are_a_warning() -> None:
+    both = (STUCK, replace(STUCK, uuid="GPU-2", pci="0000:2b:00.0"))
+
+    assert of_several(both, both, both) == [Severity.WARNING, Severity.WARNING]
+
+
+def test_gpus_that_were_faster_in_this_boot_or_of_which_one_is_faster_have_a_fault() -> None:
+    other = replace(STUCK, uuid="GPU-2", pci="0000:2b:00.0")
+    fast = replace(WELL, uuid="GPU-3", pci="0000:3b:00.0")
+    both = (STUCK, other)
+
+    assert of_several((WELL, other), both, both, both) == [Severity.MAJOR, Severity.MAJOR]
+    assert of_several(*((*both, fast),) * 3) == [Severity.MAJOR, Severity.MAJOR]

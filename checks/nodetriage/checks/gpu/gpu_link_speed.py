@@ -22,6 +22,9 @@ class Policy:
 
     slow_runs: int = 3  # runs in a row that must see the GPU at work and its link slow
     severity: Severity = Severity.MAJOR  # of a slow link
+    by_slot: Severity = (
+        Severity.WARNING
+    )  # where several GPUs are slow and none was faster in this boot: a BIOS does that
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Speed:
     generation: int
     most: int
     busy: bool
-    slow_runs: int = 0  # kept from earlier runs
+    slow_runs: int = 0  # this and the next are kept from earlier runs
+    best: int = 0  # generation in this boot
 
 
 def read(host: Host) -> tuple[Speed, ...]:
@@ -51,26 +55,29 @@ def read(host: Host) -> tuple[Speed, ...]:
 
 def next_state(before: tuple[Speed, ...] | None, now: tuple[Speed, ...]) -> tuple[Speed, ...]:
     """The newest reading, with how many runs in a row saw the GPU at work and its link slow."""
-    old = {gpu.uuid: gpu.slow_runs for gpu in before or ()}
-    return keep(before, (replace(gpu, slow_runs=_slow_runs(old.get(gpu.uuid, 0), gpu)) for gpu in now))
+    old = {gpu.uuid: gpu for gpu in before or ()}
+    return keep(before, (_since(old.get(gpu.uuid), gpu) for gpu in now))
 
 
-def _slow_runs(before: int, gpu: Speed) -> int:
-    if gpu.generation >= gpu.most:
-        return 0
-    return before + 1 if gpu.busy else before
+def _since(old: Speed | None, gpu: Speed) -> Speed:
+    slow_runs, best = (old.slow_runs, old.best) if old else (0, 0)
+    slow_runs = 0 if gpu.generation >= gpu.most else slow_runs + gpu.busy
+    return replace(gpu, slow_runs=slow_runs, best=max(best, gpu.generation))
 
 
 def judge(now: tuple[Speed, ...], before: tuple[Speed, ...] | None, policy: Policy) -> Iterator[Finding]:
     """A link that was slow at work stays a finding while the GPU idles: nothing shows that it is fast again."""
-    here = {gpu.uuid for gpu in now}
-    for gpu in next_state(before, now):
+    here, known = {gpu.uuid for gpu in now}, next_state(before, now)
+    slow = [gpu for gpu in known if gpu.slow_runs >= policy.slow_runs]
+    # A BIOS or a retimer holds all slots of a board alike; one GPU that deviates from the others has a fault.
+    by_slot = len(slow) > 1 and len({gpu.best for gpu in slow}) == 1 and all(gpu.best < gpu.most for gpu in known)
+    for gpu in known:
         if gpu.uuid in here and gpu.slow_runs >= policy.slow_runs:
             evidence: dict[str, Scalar] = {
                 "kind": "gpu", "generation": gpu.generation, "expected_generation": gpu.most, "looks": gpu.slow_runs,
                 "uuid": gpu.uuid,
             }  # fmt: skip
-            yield Finding(gpu.pci, "pcie_link_slow", policy.severity, evidence)
+            yield Finding(gpu.pci, "pcie_link_slow", policy.by_slot if by_slot else policy.severity, evidence)
 
 
 CHECK = Check(
