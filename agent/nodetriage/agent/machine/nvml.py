@@ -30,18 +30,8 @@ FRESH_S = 0.5  # checks that run one after the other share one inventory
 class Library:
     """NVML: initialised for each look, and shut down after it."""
 
-    def __init__(
-        self,
-        announce: Announce,
-        bus: Callable[[], list[str]],
-        clock: Callable[[], float] = time.monotonic,
-        hold: bool = False,
-    ) -> None:
-        """`bus` gives the PCI addresses of all NVIDIA GPUs, for GPUs that NVML cannot name.
-
-        `hold`: keep NVML initialised between looks.
-        """
-        self._hold = hold
+    def __init__(self, announce: Announce, bus: Callable[[], list[str]], clock: Callable[[], float] = time.monotonic):
+        """`bus` gives the PCI addresses of all NVIDIA GPUs, for GPUs that NVML cannot name."""
         self._announce = announce
         self._bus = bus
         self._clock = clock
@@ -67,11 +57,12 @@ class Library:
             gpus = self._look(apart, whole)
         except pynvml.NVMLError as error:
             if error.value not in STALE:
+                self.release()
                 raise NvmlError(f"NVML: {error}") from error
             gpus = self._look_again(apart, whole)
         self._last = _Look(self._clock(), apart, whole, gpus)
         # Without persistence mode the driver would start a GPU anew at each look, so NVML then stays open.
-        if not self._hold and all(gpu.facts.get("persistence_mode", 1) for gpu in gpus):
+        if all(gpu.facts.get("persistence_mode", 1) for gpu in gpus):
             self.release()
         return gpus
 
