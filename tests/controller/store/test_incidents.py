@@ -26,7 +26,7 @@ from nodetriage.controller.policy.state import (
 )
 from nodetriage.controller.scheduler import JobView
 from nodetriage.controller.settings.rules import Mode, Policy
-from nodetriage.controller.store import action_queue, mappers, schema, state_store
+from nodetriage.controller.store import action_queue, incident_rows, mappers, schema, state_store
 from nodetriage.controller.store.database import create_tables, open_database
 from nodetriage.controller.store.incidents import GAP, Symptom, device_names, group, on_path_s, primary
 from nodetriage.v1 import health_pb2 as pb
@@ -224,6 +224,35 @@ def test_planned_stops_and_fleet_incidents_are_classes_of_their_own(
     assert found["planned"]["component"] == "olga: new fan"
     assert found["planned"]["ended_at"] is not None
     assert main(["incidents", "--database", database_url]) == 0
+    everything = ["incidents", "--severity", "info", "--database", database_url, "--json"]
+    capsys.readouterr()
+    assert main(everything) == 0
+    for one in json.loads(capsys.readouterr().out):
+        assert main(["incident", one["id"], "--database", database_url, "--json"]) == 0
+        read = json.loads(capsys.readouterr().out)
+        assert {name: read[name] for name in one} == one
+
+
+def test_only_nodes_with_an_event_that_is_so_severe_are_read(engine: Engine) -> None:
+    at = datetime.now(UTC) - timedelta(hours=1)
+    told = ReplayInput(engine)
+    told.event(at, "gpu_off_bus", GPU)
+    rows = []
+    for i in range(5):
+        event = pb.Event(boot_id="b", seq=1, at_unix_us=state_store.to_us(at), check="c", component="p", kind=1)
+        event.fault, event.severity = "gpu_throttled", pb.SEVERITY_WARNING
+        rows.append(mappers.event_row(f"n{i + 2}", event, state_store.to_us(at)))
+    with engine.begin() as connection:
+        statements = mappers.statements(connection.dialect.name)
+        hellos = [mappers.node_row(mappers.Hello(row["node"], "b", "1.0", "h100"), 1) for row in rows]
+        connection.execute(statements["hello"], hellos)
+        connection.execute(statements["events"], rows)
+        since = at - timedelta(hours=1)
+        every = incident_rows.incidents(connection, since)
+        assert len(every) == 6
+        grave = incident_rows.incidents(connection, since, least=Severity.MAJOR)
+        assert grave == [i for i in every if i.severity >= Severity.MAJOR]
+        assert incident_rows.incidents(connection, at + timedelta(minutes=1), least=Severity.MAJOR) == []
 
 
 def test_the_path_that_jobs_wait_on_leaves_out_what_happens_on_a_fenced_node() -> None:

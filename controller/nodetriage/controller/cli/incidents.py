@@ -9,6 +9,7 @@ from nodetriage.controller.cli.options import add_options, connection, positive,
 from nodetriage.service import moment
 
 if TYPE_CHECKING:
+    from nodetriage.checks.model import Severity
     from nodetriage.controller.store.incidents import Incident
 
 _COLUMNS = ("id", "began", "node", "severity", "what", "ended")
@@ -43,8 +44,7 @@ def _incidents(arguments: argparse.Namespace) -> int:
     from nodetriage.controller.cli import render
 
     least = Severity[arguments.severity.upper()]
-    found = [i for i in _read(arguments, arguments.node) if i.kind != "fault" or i.severity >= least]
-    found = found[-arguments.limit :]
+    found = _read(arguments, arguments.node, least)[-arguments.limit :]
     shown = render.record_table(_COLUMNS, [_row(i) for i in found]) if found else "no such incidents"
     print_result(arguments, [_json(i) for i in found], shown)
     return 0
@@ -67,10 +67,10 @@ def _story(arguments: argparse.Namespace, wanted: str) -> int:
     from nodetriage.controller.store import incident_rows, state_store
     from nodetriage.controller.store.database import NoDatabase
 
-    found = next((i for i in _read(arguments, "") if i.id == wanted), None)
-    if found is None:
-        raise NoDatabase(f"{wanted}: no such incident; `nodetriagectl incidents` lists them")
     with connection(arguments) as opened:
+        found = incident_rows.one(opened, wanted)
+        if found is None or found.began_at < arguments.since:
+            raise NoDatabase(f"{wanted}: no such incident; `nodetriagectl incidents` lists them")
         lines = incident_rows.lines(opened, found)
     story = [{"at": format.iso(state_store.to_us(at)), "what": what} for at, what in lines]
     stages = "  ".join(f"{name} {seconds:.1f} s" for name, seconds in found.stages.items() if seconds is not None)
@@ -81,13 +81,13 @@ def _story(arguments: argparse.Namespace, wanted: str) -> int:
     return 0
 
 
-def _read(arguments: argparse.Namespace, node: str) -> list["Incident"]:
+def _read(arguments: argparse.Namespace, node: str, least: "Severity") -> list["Incident"]:
     from nodetriage.controller.store import incident_rows
     from nodetriage.controller.store.database import NoDatabase
 
     with connection(arguments) as opened:
         try:
-            return incident_rows.incidents(opened, arguments.since, node)
+            return incident_rows.incidents(opened, arguments.since, node, least)
         except LookupError as error:
             raise NoDatabase(str(error)) from error
 

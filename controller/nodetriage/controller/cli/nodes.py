@@ -82,9 +82,11 @@ def _show_nodes(arguments: argparse.Namespace) -> int:
         views = node_views.node_views(opened, now_us, sorted(named) if len(named) <= _MOST_NAMED else ())
     views = [v for v in views if not named or v.node in named]
     views = sorted((v for v in views if _is_wanted(v, arguments)), key=_ORDERS[arguments.sort])
+    if arguments.json:
+        print_result(arguments, [format.node_json(view, now_us) for view in views])
+        return 0
     shown = render.node_table(views, now_us) if views else "no such nodes"
-    whole = [format.node_json(view, now_us) for view in views]
-    print_result(arguments, whole, *head.lines(status, now_us), "", shown)
+    print_result(arguments, None, *head.lines(status, now_us), "", shown)
     return 0
 
 

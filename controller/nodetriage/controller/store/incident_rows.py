@@ -24,11 +24,17 @@ from nodetriage.controller.store.mappers import EVENT_KINDS
 from nodetriage.controller.store.state_store import from_us, to_us
 
 MOST_EVENTS = 200_000
+LOOK_BACK = timedelta(days=7)  # a drain may wait so long for the limits after its first symptom
 
 
-def incidents(connection: Connection, since: datetime, node: str = "") -> list[Incident]:
-    """All that began since then, oldest first; of one node where it is named."""
-    symptoms = _signs(connection, since, node)
+def incidents(
+    connection: Connection, since: datetime, node: str = "", least: Severity = Severity.INFO
+) -> list[Incident]:
+    """All of this severity or worse that began since then, oldest first; of one node where it is named."""
+    names: Sequence[str] = (node,) if node else ()
+    if least >= Severity.MAJOR and not node:
+        names = _with_grave_events(connection, since, least)
+    symptoms = _signs(connection, since, names) if names or least < Severity.MAJOR else []
     nodes = sorted({s.node for s in symptoms})
     drains, actions = _by_node(_drains(connection, since, node)), _by_node(_actions(connection, since, node))
     moved: dict[str, list[Any]] = {}
@@ -43,7 +49,40 @@ def incidents(connection: Connection, since: datetime, node: str = "") -> list[I
         found.append(incident(signs_of, drains.get(name, ()), actions.get(name, ()), mine, priority))
     found += [_of_fleet(d) for d in drains.get("", ())]
     found += _planned(connection, since, node)
+    found = [i for i in found if i.kind != "fault" or i.severity >= least]
     return sorted(found, key=lambda i: (i.began_at, i.node, i.id))
+
+
+def one(connection: Connection, wanted: str) -> Incident | None:
+    """The incident of this id; reads of its node alone, from shortly before it began."""
+    if (place := _place_of(connection, wanted)) is None:
+        return None
+    node, at_us = place
+    if not node:
+        fleet = _drains(connection, from_us(at_us), "")
+        return next((_of_fleet(d) for d in fleet if d.incident == wanted), None)
+    since = from_us(max(0, at_us)) - LOOK_BACK
+    return next((i for i in incidents(connection, since, node) if i.id == wanted), None)
+
+
+def _place_of(connection: Connection, wanted: str) -> tuple[str, int] | None:
+    """The node of an incident's id, and when it began by then; None where there is none."""
+    e, i = schema.events.c, schema.incidents.c
+    number, _, name = wanted[1:].partition("-")
+    if wanted.startswith("m") and number.isdigit() and name:
+        return name, int(number)
+    if wanted.startswith("e") and wanted[1:].isdigit():
+        row = connection.execute(select(e.node, e.at_us).where(e.id == int(wanted[1:]))).one_or_none()
+    else:
+        row = connection.execute(select(i.node, i.opened_us).where(i.incident == wanted)).one_or_none()
+    return None if row is None else (str(row[0]), int(row[1]))
+
+
+def _with_grave_events(connection: Connection, since: datetime, least: Severity) -> list[str]:
+    """The nodes that have one: only these may have an incident that is so severe."""
+    e = schema.events.c
+    grave = (e.at_us >= to_us(since)) & (e.severity >= int(least)) & schema.GRAVE
+    return list(connection.execute(select(e.node).where(grave).distinct().order_by(e.node)).scalars())
 
 
 def lines(connection: Connection, shown: Incident) -> list[tuple[datetime, str]]:
@@ -72,8 +111,8 @@ def lines(connection: Connection, shown: Incident) -> list[tuple[datetime, str]]
     return sorted(found, key=lambda line: line[0])
 
 
-def _signs(connection: Connection, since: datetime, node: str) -> list[Symptom]:
-    wanted = EventFilter(nodes=(node,) if node else (), since_us=to_us(since))
+def _signs(connection: Connection, since: datetime, nodes: Sequence[str]) -> list[Symptom]:
+    wanted = EventFilter(nodes=tuple(nodes), since_us=to_us(since))
     found: list[Symptom] = []
     while page := history.events_after(connection, wanted, 5000):
         found += [_sign(stored) for stored in page if stored.event.kind in EVENT_KINDS and stored.event.fault]

@@ -11,10 +11,11 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    text,
 )
 
 # The revision of the tables below: the newest in migrations/versions.
-REVISION = "0004"
+REVISION = "0005"
 
 metadata = MetaData(
     naming_convention={
@@ -42,6 +43,8 @@ nodes = Table(
     Column("heartbeat", LargeBinary),  # the whole nodetriage.v1.Heartbeat
 )
 
+GRAVE = text("severity >= 3")  # major and critical
+
 # The nodes' events. `id` is the cursor of Watch and of the policy: it only grows.
 events = Table(
     "events",
@@ -61,6 +64,8 @@ events = Table(
     UniqueConstraint("node", "boot_id", "seq"),
     Index(None, "at_us"),
     Index(None, "fault", "at_us"),
+    # Of the few that may begin an incident: `incidents` looks at their nodes alone.
+    Index("ix_events_grave", "at_us", "severity", sqlite_where=GRAVE, postgresql_where=GRAVE),
     sqlite_autoincrement=True,  # no cursor comes twice, not even after old events were deleted
 )
 
