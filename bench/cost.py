@@ -7,7 +7,7 @@ tests/native stands in for NVIDIA's library, so what a driver takes for a call i
 programs do that checks start. The checks run at their shipped periods divided by `--faster`, and what that costs is
 scaled back: at a hundred times a process sleeps for 0.6 s where it would for a minute, at three thousand for 20 ms.
 What an agent costs whose checks are not due (timers, kernel log, spool) is measured separately, and once more with a
-controller, to which it then also sends a heartbeat every 5 s.
+controller, to which it then also sends heartbeats: every 20 s as without a job, and every 5 s as with one.
 
 Most of what a process costs that wakes, does little and sleeps again is memory that is cold by then. How cold is the
 machine's affair: on bare metal it is a matter of caches, on a virtual machine whose host takes idle pages away from it
@@ -88,16 +88,16 @@ def _pss_mb(pid: int) -> float:
     return int(text.partition("\nPss:")[2].split()[0]) * 1024 / 1e6
 
 
-def idle(folder: Path, seconds: float, controller: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """CPU seconds a day and wake-ups a second of an agent whose checks are not due: alone, and with a controller."""
-    alone, connected = Measured(folder / "alone", 1e-4), Measured(folder / "connected", 1e-4, controller)
+def idle(folder: Path, seconds: float, controllers: list[str]) -> list[tuple[float, float]]:
+    """CPU seconds a day and wake-ups a second of an agent whose checks are not due: alone, and with each controller."""
+    agents = [Measured(folder / f"agent{n}", 1e-4, address) for n, address in enumerate(["", *controllers])]
     try:
         with ThreadPoolExecutor() as pool:
-            (cpu, woken), (cpu_connected, woken_connected) = pool.map(lambda m: m.over(seconds), (alone, connected))
+            measured = list(pool.map(lambda m: m.over(seconds), agents))
     finally:
-        alone.agent.close()
-        connected.agent.close()
-    return (cpu * DAY_S, woken), (cpu_connected * DAY_S, woken_connected)
+        for one in agents:
+            one.agent.close()
+    return [(cpu * DAY_S, woken) for cpu, woken in measured]
 
 
 async def _wake(times: int, every_s: float) -> float:
@@ -160,15 +160,29 @@ def soaked(folder: Path, faster: float, hours: float) -> tuple[str, dict[str, fl
     return "\n".join(lines), {"soak_h": hours, "early_mb": totals[0], "late_mb": totals[1]}
 
 
+def _controller(folder: Path, settings: str) -> Fleet:
+    """One with the shipped heartbeats, which the tests' controller has not."""
+    folder.mkdir()
+    fleet = Fleet(folder, os.environ, settings='[scheduler]\nkind = "none"\n')
+    file = folder / "controller.toml"
+    file.write_text(file.read_text().replace("heartbeat_every_s = 0\n", settings))
+    fleet.start_controller()
+    return fleet
+
+
 def cost(folder: Path, factors: list[float], seconds: float, idle_s: float) -> tuple[str, dict[str, float]]:
     """What to say of an agent's cost, and its figures."""
-    fleet = Fleet(folder, os.environ, settings='[scheduler]\nkind = "none"\n')
-    fleet.start_controller()
-    (alone, woken), (connected, woken_connected) = idle(folder, idle_s, fleet.address)
-    fleet.close()
-    lines = [f"idle, alone              {alone:6.1f} CPU s a day, {woken:.2f} wake-ups a second"]
-    lines += [f"idle, with a controller  {connected:6.1f} CPU s a day, {woken_connected:.2f} wake-ups a second"]
-    figures = {"alone_s": alone, "connected_s": connected, "alone_wakes_per_s": woken}
+    fleets = [_controller(folder / "idle", ""), _controller(folder / "busy", "idle_heartbeats = 1\n")]
+    measured = idle(folder, idle_s, [fleet.address for fleet in fleets])
+    for fleet in fleets:
+        fleet.close()
+    whose = ("alone", "connected, without a job", "connected, with a job")
+    lines = [
+        f"idle, {who:<25} {cpu:6.1f} CPU s a day, {woken:.2f} wake-ups a second"
+        for who, (cpu, woken) in zip(whose, measured, strict=True)
+    ]
+    (alone, woken), (connected, _), (with_job, _) = measured
+    figures = {"alone_s": alone, "connected_s": connected, "with_job_s": with_job, "alone_wakes_per_s": woken}
     for faster in factors:
         busy, pss = checking(folder / f"busy{faster:g}", faster, seconds)
         checks, pause_s = (busy - alone / DAY_S) / faster * DAY_S, 60 / faster

@@ -24,7 +24,7 @@ GPUS = 8
 _IMPORT_ALL = (
     "import nodetriage.agent.cli.main, nodetriage.agent.daemon, nodetriage.agent.delivery.connection, "
     "nodetriage.agent.machine.udev, nodetriage.agent.workers.forkserver, nodetriage.agent.installed_checks, "
-    "nodetriage.agent.machine.nvml, nodetriage.agent.machine.commands"
+    "nodetriage.agent.machine.nvml, nodetriage.agent.machine.commands, nodetriage.agent.machine.processes"
 )
 
 
