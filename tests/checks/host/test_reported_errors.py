@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 from kernel_log_of import findings
 
+from nodetriage.agent.machine.host import Host
+from nodetriage.checks.host import mem_errors
+from nodetriage.checks.model import KernelRecord
+from nodetriage.checks.pcie import pcie_errors
+
 HW = "[Hardware Error]: "
 AMD_POISON = (
     f"{HW}Deferred error, no action required.",
@@ -233,3 +238,47 @@ def test_a_storm_of_corrected_pcie_errors_in_the_log_is_a_warning_and_a_few_are_
 
     assert told(tmp_path, *[line] * 19) == [("pcie_errors", "0000:17:00.0", "pcie_correctable", "info")]
     assert told(tmp_path, *[line] * 20) == [("pcie_errors", "0000:17:00.0", "pcie_correctable", "warning")]
+
+
+CONTAINED = (
+    "pcieport 0000:1a:01.0: DPC: containment event, status:0x1f01 source:0x0000",
+    "pcieport 0000:1a:01.0: DPC: unmasked uncorrectable error detected",
+    "pcieport 0000:1a:01.0: AER: subordinate device reset failed",
+    "pcieport 0000:1a:01.0: AER: device recovery failed",
+)
+
+
+@pytest.mark.parametrize(("at_s", "severity"), [(864200, "critical"), (1000, "major")])
+def test_a_port_that_cut_off_a_gpu_is_the_gpu_s_fault_and_a_first_look_is_milder(
+    at_s: int, severity: str, hosts: Path
+) -> None:
+    records = tuple(KernelRecord(n, at_s * 1_000_000 + n, 3, line) for n, line in enumerate(CONTAINED))
+    host = Host(hosts / "dgx-h100").for_check(pcie_errors.CHECK, records)
+    found = list(pcie_errors.judge(pcie_errors.read(host), None, pcie_errors.CHECK.policy))
+
+    assert [(f.component, f.fault, f.severity.name.lower()) for f in found] == [
+        ("0000:1b:00.0", "pcie_contained", "major"),
+        ("0000:1b:00.0", "pcie_not_recovered", severity),
+    ]
+    assert {f.evidence["seen_by"] for f in found} == {"0000:1a:01.0"}
+
+
+def test_a_report_on_a_device_that_is_not_here_is_a_warning_that_says_so(hosts: Path) -> None:
+    lines = [*cper(1, "recoverable", "device_id: 0000:c1:00.0"), *cper(2, "recoverable", "device_id: 0000:1b:00.0")]
+    records = tuple(KernelRecord(n, -1, 3, line) for n, line in enumerate(lines))
+    host = Host(hosts / "dgx-h100").for_check(pcie_errors.CHECK, records)
+    found = list(pcie_errors.judge(pcie_errors.read(host), None, pcie_errors.CHECK.policy))
+
+    assert [(f.component, f.fault, f.severity.name.lower()) for f in found] == [
+        ("0000:c1:00.0", "kernel_line_unknown_device", "warning"),
+        ("0000:1b:00.0", "pcie_nonfatal", "major"),
+    ]
+
+
+@pytest.mark.parametrize(("tree", "witness"), [("dgx-h100-memory-errors", 4), ("dgx-h100", 1)])
+def test_the_counters_of_edac_are_the_second_witness_of_lost_data(tree: str, witness: int, hosts: Path) -> None:
+    line = "EDAC MC0: 1 UE on mc#0csrow#2channel#1 (csrow:2 channel:1 page:0x1bd2c06 offset:0x500 grain:64)"
+    host = Host(hosts / tree).for_check(mem_errors.CHECK, (KernelRecord(1, -1, 3, line),))
+    (found,) = mem_errors.judge(mem_errors.read(host), None, mem_errors.CHECK.policy)
+
+    assert (found.fault, found.severity.name, int(found.confidence)) == ("mem_uncorrected", "CRITICAL", witness)

@@ -5,8 +5,9 @@ that logs nothing unusual never pays for hundreds of rules. The tests compile al
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 
 from nodetriage.checks.model.kernel_line import KernelPattern, kernel_pattern
 from nodetriage.checks.model.severity import Severity
@@ -79,18 +80,30 @@ class Fit:
         return self.found.expand(self.rule.component)[:80]
 
 
+_Entry = tuple[int, str, KernelRule]  # place in the table, literal beginning, rule
+_Index = dict[str, list[_Entry]]  # by the first _KEY characters of the beginning; "" where it is shorter
+
+
 class KernelRules:
     """An ordered set of rules with an index: device prefix, then the first characters behind it."""
 
     def __init__(self, rules: Iterable[KernelRule]) -> None:
         self.rules = tuple(rules)
         self._by_name = {rule.name: rule for rule in self.rules}
-        self._by_prefix: dict[str, dict[str, list[tuple[int, str, KernelRule]]]] = {}
+        by_prefix: dict[str, _Index] = {}
         for number, rule in enumerate(self.rules):
-            group = self._by_prefix.setdefault(rule.prefix, {})
+            group = by_prefix.setdefault(rule.prefix, {})
             for start in beginnings(rule.text):
                 group.setdefault(start[:_KEY] if len(start) >= _KEY else "", []).append((number, start, rule))
-        self._prefixes = {name: re.compile(PREFIXES[name]) for name in self._by_prefix if name}
+        self._plain = by_prefix.pop("", {})
+        self._loose = self._plain.get("", [])
+        prefixed = [(re.compile(PREFIXES[name]), group) for name, group in by_prefix.items()]
+        self._optional = [one for one in prefixed if one[0].match("")]
+        self._prefixed = [one for one in prefixed if not one[0].match("")]
+        # One match rules out all prefixes for most lines.
+        any_prefix = "|".join(prefix.pattern for prefix, _ in self._prefixed)
+        self._any_prefix = re.compile(re.sub(r"\(\?P<\w+>", "(?:", any_prefix)) if self._prefixed else None
+        self._compiled: dict[str, KernelPattern] = {}
 
     def __add__(self, other: "KernelRules") -> "KernelRules":
         return KernelRules((*self.rules, *other.rules))
@@ -109,26 +122,33 @@ class KernelRules:
 
     def match(self, text: str) -> Fit | None:
         """The first rule that fits the record; None for every record of no concern."""
-        for _, rule in sorted(self._near(text), key=_number):
-            if found := rule.pattern.match(text):
+        near = [one for one in self._plain.get(text[:_KEY], ()) if text.startswith(one[1])]
+        if self._loose:
+            near += [one for one in self._loose if text.startswith(one[1])]
+        if self._optional:
+            near += _behind(self._optional, text)
+        if self._any_prefix is not None and self._any_prefix.match(text):
+            near += _behind(self._prefixed, text)
+        if len(near) > 1:
+            near.sort(key=itemgetter(0))
+        for _, _, rule in near:
+            pattern = self._compiled.get(rule.name)
+            if pattern is None:
+                pattern = self._compiled[rule.name] = rule.pattern
+            if found := pattern.match(text):
                 return Fit(rule, found)
         return None
 
-    def _near(self, text: str) -> Iterator[tuple[int, KernelRule]]:
-        """The rules whose literal beginning the record has."""
-        for name, group in self._by_prefix.items():
-            at = 0
-            if name:
-                if (prefix := self._prefixes[name].match(text)) is None:
-                    continue
-                at = prefix.end()
-            for number, start, rule in (*group.get(text[at : at + _KEY], ()), *group.get("", ())):
-                if text.startswith(start, at):
-                    yield number, rule
 
-
-def _number(near: tuple[int, KernelRule]) -> int:
-    return near[0]
+def _behind(prefixed: Iterable[tuple["re.Pattern[str]", _Index]], text: str) -> list[_Entry]:
+    """The rules whose device prefix the record has, and behind it their literal beginning."""
+    found: list[_Entry] = []
+    for prefix, group in prefixed:
+        if fits := prefix.match(text):
+            at = fits.end()
+            near = (*group.get(text[at : at + _KEY], ()), *group.get("", ()))
+            found += [one for one in near if text.startswith(one[1], at)]
+    return found
 
 
 def beginnings(expression: str) -> tuple[str, ...]:
