@@ -6,9 +6,10 @@ Single faults begin and end as 400 real servers' did; half the fleet falls silen
 rolled out, all agents start anew at once, a node flaps, Slurm is away, the controller is killed at random, operators
 drain and resume nodes at any moment. Besides: users forge kernel lines (the real checks read them), jobs start on every
 node while a file server is lost, Slurm is away for an hour and for a day, parts are missing for a week, Slurm lacks
-nodes, another tool resumes nodes, clocks step, agents are reinstalled; hooks enforce. Then the month is replayed with
-the same policy. Figures are printed for each seed; exit status 1 where a rule was broken. The last line is one JSON
-object. The world: tests/controller/parts/soak.py and soak_hardships.py.
+nodes, another tool resumes nodes, clocks step, agents are reinstalled, yesterday's database is restored; hooks enforce.
+Then the month is replayed, from the restore on, with the same policy. Figures are printed for each seed; exit status 1
+where a rule was broken. The last line is one JSON object. The world: tests/controller/parts/soak.py and
+soak_hardships.py.
 """
 
 import argparse

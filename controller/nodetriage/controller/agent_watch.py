@@ -19,6 +19,8 @@ _log = structlog.get_logger("controller")
 
 AGENTS_OWN_HEARTBEAT_S = 5.0  # their default, where the controller sets none
 RECONNECT_S = 30.0  # after a start, before an agent that does not come can be silent: their longest back-off
+VOUCH_S = 60.0  # after a start: so long does a drain wait for its node's agent to say what is open
+STATES_WITHIN_S = 2.0  # after its hello, which a heartbeat follows at once
 
 
 class AgentWatch:
@@ -41,6 +43,9 @@ class AgentWatch:
         )
         server.messages.on_heartbeat, server.on_refused = self.resync.hear, self.presences.refuse
         server.on_hello = self._greet
+        self._greeted_s: dict[str, float] = {}
+        self._began_s = monotonic()
+        reconciler.poller.vouched = self.vouched
 
     async def run(self) -> None:
         """Begins with what was known before the start: agents that were silent are so until they report."""
@@ -55,7 +60,19 @@ class AgentWatch:
     def _silent(self) -> set[str]:
         return set(self._last_seen.silent(monotonic(), self._silent_after_s, self._idle_every_s))
 
+    def vouched(self, node: str) -> bool:
+        """Whether what was known of the node before the start still counts: the database may be an old backup.
+
+        Its agent has agreed, or it is one that states no open set; or it had the time to come and did not.
+        """
+        now_s = monotonic()
+        if self.resync.has_agreed(node) or now_s - self._began_s >= VOUCH_S:
+            return True
+        came_s = self._greeted_s.get(node, inf)
+        return not self.resync.states(node) and now_s - came_s >= STATES_WITHIN_S
+
     async def _greet(self, hello: health_pb2.Hello) -> None:
+        self._greeted_s[hello.node] = monotonic()
         self.presences.admit(hello.node)
         await self.resync.greet(hello)
 

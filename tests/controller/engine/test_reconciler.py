@@ -17,6 +17,7 @@ from sqlalchemy import select
 from nodetriage.controller.engine.reconciler import Reconciler
 from nodetriage.controller.policy.state import DrainStatus, NodeState, OperatorCommand, Tick
 from nodetriage.controller.scheduler import NodeView, NoScheduler, ReservationView, Scheduler, SchedulerUnavailable
+from nodetriage.controller.settings.limits import CommonMode
 from nodetriage.controller.settings.rules import DrainLimits, Mode, Policy, Rule
 from nodetriage.controller.store import schema, state_store
 from nodetriage.controller.store.database import open_database
@@ -392,3 +393,32 @@ async def test_a_broken_invariant_is_logged_and_counted_and_the_loop_goes_on(
         await until(lambda: controller.reconciler.broken_invariants > 0)
         await until(lambda: controller.status("n1") == "done")
     assert "invariant broken" in capsys.readouterr().out
+
+
+async def test_a_drain_waits_for_its_agents_word_and_is_called_off_where_the_fault_was_gone(tmp_path: Path) -> None:
+    """After a start the database may be yesterday's: what it says of a node counts once its agent has said the same."""
+    slurm, vouched = FakeSlurm("n1", "n2"), set[str]()
+
+    async with running(tmp_path, slurm) as controller:
+        controller.reconciler.poller.vouched = lambda node: node in vouched
+        await controller.known("n1", "n2")
+        await controller.tell("n1")
+        await controller.tell("n2")
+        waits = "what is open"
+        await until(lambda: controller.all_actions(lambda a: a.status == "pending" and waits in a.detail))
+        await controller.tell("n2", "CLEARED")
+        vouched |= {"n1", "n2"}
+        await until(lambda: controller.status("n1") == "done" and controller.status("n2") == "")
+        assert [said for said in slurm.said if said.startswith("drain")] == [
+            said for said in slurm.said if said.startswith("drain n1")
+        ]
+
+
+async def test_a_drain_that_the_controller_itself_saw_the_reason_for_waits_for_no_agent(tmp_path: Path) -> None:
+    slurm, at_once = FakeSlurm("n1"), replace(ROOMY, common_mode=CommonMode(enabled=False))
+
+    async with running(tmp_path, slurm, at_once) as controller:
+        controller.reconciler.poller.vouched = lambda node: False
+        await controller.known("n1")
+        await controller.tell("n1", fault="node_lost")
+        await until(lambda: controller.status("n1") == "done")

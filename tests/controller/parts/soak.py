@@ -66,6 +66,7 @@ class Soak:
         self.decided: list[Decided] = []
         self.figures = Figures()
         self._judge = Judge(self.figures, self.slurm)
+        self._start = self.state  # where the history for a replay begins
         self._entries: list[tuple[datetime, Event | inputs.ViewChange]] = []
         self._view = inputs.View()
         self._plan: list[tuple[float, int, Callable[[], None]]] = []
@@ -84,7 +85,7 @@ class Soak:
 
     @property
     def history(self) -> History:
-        return History(FleetState(), self._told())
+        return History(self._start, self._told())
 
     def _told(self) -> Iterator[ReplayInput | PolicyLoaded]:
         yield PolicyLoaded(START, RULES)
@@ -187,6 +188,17 @@ class Soak:
     def step_clock(self, by_s: float) -> None:
         self._clock_s += by_s
         self.take(Tick())
+
+    def back_up(self) -> tuple[FleetState, list[Action]]:
+        return self.state, list(self._todo)
+
+    def restore(self, backup: tuple[FleetState, list[Action]]) -> None:
+        """Another database. A replay begins here: nothing that was before is in it."""
+        self.state, todo = backup
+        self._todo, self._start, self._steps = list(todo), self.state, Steps(whole_every=1000)
+        self._entries, self._view, self.decided = [], inputs.View(), []
+        self._again_s.clear()
+        self._judge.forgets()
 
     def undrain(self, name: str) -> None:
         self.take(OperatorCommand("undrain", name, "olga"))

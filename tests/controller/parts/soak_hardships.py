@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from soak_forged import forged_findings
 from soak_judge import OWN_LOW
 
 from nodetriage.checks.model import Severity
+from nodetriage.controller.policy.agents.resync import StatedFinding, StatedSet, differences
+from nodetriage.controller.policy.fleet_state import AgentAhead
 from nodetriage.controller.policy.reason import parse_reason
 from nodetriage.controller.policy.state import EventKind
 
@@ -31,8 +33,31 @@ def plan(soak: "Soak", end_s: float) -> None:
         (0.48, nodes_unknown_to_the_scheduler),
         (0.70, another_tool_resumes_nodes),
         (0.85, agents_reinstalled),
+        (0.02, database_restored),
     ):
         soak.at(share * end_s, partial(hardship, soak))
+
+
+def database_restored(soak: "Soak") -> None:
+    """A day later the database is the one of now again. Slurm is read, and each agent states what it has open."""
+    backup = soak.back_up()
+    soak.at(soak.now_s + DAY, partial(_restore, soak, backup))
+
+
+def _restore(soak: "Soak", backup: Any) -> None:
+    open_now = {name: node.open_findings for name, node in soak.state.nodes.items()}
+    newest = {name: max((f.seq for f in node.findings), default=0) for name, node in soak.state.nodes.items()}
+    soak.restore(backup)
+    name = max(newest, key=lambda n: newest[n])
+    soak.take(AgentAhead(name, "boot", newest[name], 0))
+    soak.look()
+    for name, found in open_now.items():
+        said = tuple(StatedFinding(*f.key, f.severity, f.confidence) for f in found)
+        checks = {f.check: True for f in (*found, *soak.state.nodes[name].findings)} if name in soak.state.nodes else {}
+        stated = StatedSet("boot", soak.next(), said, checks)
+        for c in differences(soak.state.nodes.get(name), stated):
+            about = {"check": c.check, "component": c.component, "fault": c.fault, "severity": c.severity}
+            soak.say(name, c.kind, restated=True, confidence=c.confidence, **about)
 
 
 def forged_lines(soak: "Soak") -> None:

@@ -40,6 +40,7 @@ class Figures:
     kills: int = 0
     flapping_drains: int = 0
     flapping_is_lemon: bool = False
+    restored_databases: int = 0
     forged_nodes: int = 0  # whose users had drivers' lines quoted by the kernel
     forged_findings: int = 0  # that came of it
     jobs_started: int = 0  # while a file server was away
@@ -62,6 +63,7 @@ class Judge:
         self._drained: dict[tuple[str, str], float] = {}  # when the first drain of ours met the fault
         self._last: dict[str, float] = {}  # when each node was last drained by us
         self._ours: list[tuple[float, str]] = []  # when each drain of ours of the last hour was made, and of which node
+        self._given: dict[str, str] = {}  # incident -> the node for which Slurm got it
         self._told: dict[str, float] = {}  # when operators last heard of each node, or of a fleet incident by its id
 
     def begins(self, name: str, component: str, fault: str, now_s: float) -> None:
@@ -88,6 +90,11 @@ class Judge:
         self.figures.left_in_silence += 1
         drain = f"{node.drain.status} {node.drain.queued_reason}" if node.drain else "no drain is wanted"
         self.figures.broken_rules.append(f"{name} has been broken for a minute and nobody knows: {drain}, {node.state}")
+
+    def forgets(self) -> None:
+        """The database is yesterday's: what was let through within the hour is not in it."""
+        self._ours.clear()
+        self.figures.restored_databases += 1
 
     def _is_out(self, name: str) -> bool:
         return name in self.slurm.views and self.slurm.views[name].draining
@@ -127,6 +134,10 @@ class Judge:
         name = action.node
         own.drains += 1
         self._last[name] = now_s
+        if self._given.setdefault(action.incident, name) != name:
+            own.broken_rules.append(
+                f"incident {action.incident} is given to {name}, and was {self._given[action.incident]}'s"
+            )
         for key in self.true:
             if key[0] == name:
                 self._drained.setdefault(key, now_s)

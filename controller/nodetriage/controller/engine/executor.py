@@ -10,8 +10,9 @@ import structlog
 
 from nodetriage.controller.engine import actions
 from nodetriage.controller.engine.poller import Poller
+from nodetriage.controller.policy.liveness import AGENT_SILENT, NODE_LOST
 from nodetriage.controller.policy.preconditions import Rechecked, Then, recheck
-from nodetriage.controller.policy.state import ActionDone, Event, FleetState, SchedulerFailed
+from nodetriage.controller.policy.state import Action, ActionDone, ActionKind, Event, FleetState, SchedulerFailed
 from nodetriage.controller.scheduler import Scheduler, SchedulerError, SchedulerRefused
 from nodetriage.controller.settings.rules import Policy
 from nodetriage.controller.store import action_queue
@@ -21,6 +22,7 @@ from nodetriage.service.crashpoint import passing
 log = structlog.get_logger("reconciler")
 
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
+NOT_VOUCHED = Rechecked(Then.WAIT, "its agent has not said since the controller's start what is open")
 NOT_COMPARED = Rechecked(Then.WAIT, "the scheduler has not been read since the node first reported")
 LOOK_AGAIN_S = 15.0  # at what waits for the breaker, or for a fleet incident's end
 
@@ -101,6 +103,8 @@ class Executor:
         wait_s = LOOK_AGAIN_S
         if checked.then is Then.DO and not self._poller.has_compared(action.node):
             checked, wait_s = NOT_COMPARED, self._tick_s
+        if checked.then is Then.DO and self._rests_on_its_agent(action) and not self._poller.vouched(action.node):
+            checked, wait_s = NOT_VOUCHED, self._tick_s
         if checked.then is Then.DO:
             return True
         if checked.then is Then.WAIT:
@@ -110,6 +114,13 @@ class Executor:
             off = actions.call_off(action, checked.why, self._scheduler, tried=intent.attempts > 0)
             await self._guarded(intent, off)
         return False
+
+    def _rests_on_its_agent(self, action: Action) -> bool:
+        """A drain that neither an operator ordered nor the controller itself or a hook saw the reason for."""
+        if action.kind is not ActionKind.DRAIN or action.job or action.fault in (NODE_LOST, AGENT_SILENT):
+            return False
+        node = self._reconciler.state.nodes.get(action.node)
+        return node is None or node.drain is None or not node.drain.ordered_by
 
     async def _guarded(self, intent: action_queue.Intent, doing: Awaitable[ActionDone]) -> None:
         action = intent.action

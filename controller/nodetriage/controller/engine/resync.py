@@ -76,6 +76,7 @@ class Resync:
         self._nodes: dict[str, _Node] = {}
         self._unseen: dict[str, None] = {}  # nodes with a heartbeat that was not compared yet
         self._known: dict[str, tuple[tuple[FindingFact, ...], bytes]] = {}
+        self._agreed: set[str] = set()
         self._is_older = False  # the database, than what an agent has acks for
         self.corrected = 0  # events since the start
 
@@ -93,6 +94,14 @@ class Resync:
         if beat.open.stated:
             known.stated = beat.open if beat.open.findings else health_pb2.OpenSet(digest=beat.open.digest)
         self._unseen[node] = None
+
+    def states(self, node: str) -> bool:
+        """Whether its agent stated an open set, or its digest, since the start."""
+        return node in self._nodes
+
+    def has_agreed(self, node: str) -> bool:
+        """Whether its agent and the controller had the same open once since the start."""
+        return node in self._agreed
 
     async def greet(self, hello: health_pb2.Hello) -> None:
         """Tells the policy, once, that an agent has acks for more of its boot than is stored."""
@@ -120,6 +129,7 @@ class Resync:
             and self._digest(name, state) == heard.beat.open.digest
         ):
             heard.differs_since_s, heard.corrected = None, ()
+            self._agreed.add(name)
             return True
         if heard.differs_since_s is None:
             heard.differs_since_s = now_s
@@ -133,7 +143,7 @@ class Resync:
             self._ask(name)
             return True
         await self._correct(name, heard, heard.stated)
-        return True
+        return False
 
     async def _correct(self, name: str, heard: _Node, stated: health_pb2.OpenSet) -> None:
         said = {_key(f): f for f in stated.findings[:MOST_FINDINGS] if _fits(f)}
