@@ -184,6 +184,21 @@ def test_what_is_no_name_stays(text: str) -> None:
     assert Redactor(KEY, ["node1"]).text(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("Smart Array P408i-a SR Gen10 in Slot 0 (Embedded)  (sn: PEYHC0DRHBV3XX)", "PEYHC0DRHBV3XX"),
+        ('"SAS Address" : " 500605b00594e5e0",', "500605b00594e5e0"),
+        ('"Vendor Serial Number": "MT2245FT01234"', "MT2245FT01234"),
+    ],
+)
+def test_the_tools_of_disks_and_cables_give_no_serial_number_away(text: str, secret: str) -> None:
+    scrubbed = Redactor(KEY).text(text)
+
+    assert secret not in scrubbed
+    assert len(scrubbed) == len(text)
+
+
 def test_a_file_with_a_serial_number_holds_nothing_else() -> None:
     scrubbed = Redactor(KEY).text("J1000XYZ-7", "/sys/class/dmi/id/product_serial")
 

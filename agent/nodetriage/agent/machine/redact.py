@@ -13,7 +13,10 @@ _UUID = re.compile(r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{
 _GUID = re.compile(r"\b[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3,7}\b")  # of a port or node, and GIDs
 _MAC = re.compile(r"\b[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5,19}\b")  # 20 bytes: an IPoIB interface
 _IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])(?=[:,@/\s\"']|$)")
-_SERIAL = re.compile(r"(serial[ _-]?(?:number|no)?[\"']?\s*[:=]\s*[\"']?)([A-Za-z0-9][\w.-]*)", re.IGNORECASE)
+_SERIAL = re.compile(
+    r"((?:serial[ _-]?(?:number|no)?|\bsn|sas address|\bwwn)[\"']?\s*[:=]\s*[\"']?\s*)([A-Za-z0-9][\w.-]*)",
+    re.IGNORECASE,
+)
 _SERVER = re.compile(r"(?<![\w./-])([A-Za-z][\w.-]*|\[[0-9a-fA-F:]+\])(?=:/)")
 _SECRET_FILE = re.compile(r"serial|asset_tag|machine-id|hostname", re.IGNORECASE)
 _MOUNTS = re.compile(r"/(?:mountinfo|mounts|fstab)$")
