@@ -5,7 +5,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -400,7 +400,8 @@ async def test_a_drain_waits_for_its_agents_word_and_is_called_off_where_the_fau
     slurm, vouched = FakeSlurm("n1", "n2"), set[str]()
 
     async with running(tmp_path, slurm) as controller:
-        controller.reconciler.poller.vouched = lambda node: node in vouched
+        poller = controller.reconciler.poller
+        poller.vouched, poller.began_at = lambda node: node in vouched, datetime.now(UTC) + timedelta(hours=1)
         await controller.known("n1", "n2")
         await controller.tell("n1")
         await controller.tell("n2")
@@ -418,7 +419,18 @@ async def test_a_drain_that_the_controller_itself_saw_the_reason_for_waits_for_n
     slurm, at_once = FakeSlurm("n1"), replace(ROOMY, common_mode=CommonMode(enabled=False))
 
     async with running(tmp_path, slurm, at_once) as controller:
-        controller.reconciler.poller.vouched = lambda node: False
+        poller = controller.reconciler.poller
+        poller.vouched, poller.began_at = lambda node: False, datetime.now(UTC) + timedelta(hours=1)
         await controller.known("n1")
         await controller.tell("n1", fault="node_lost")
+        await until(lambda: controller.status("n1") == "done")
+
+
+async def test_a_drain_for_a_fault_of_after_the_start_waits_for_nothing(tmp_path: Path) -> None:
+    slurm = FakeSlurm("n1")
+
+    async with running(tmp_path, slurm) as controller:
+        controller.reconciler.poller.vouched = lambda node: False
+        await controller.known("n1")
+        await controller.tell("n1")
         await until(lambda: controller.status("n1") == "done")

@@ -116,11 +116,14 @@ class Executor:
         return False
 
     def _rests_on_its_agent(self, action: Action) -> bool:
-        """A drain that neither an operator ordered nor the controller itself or a hook saw the reason for."""
+        """A drain for what was known before the start, and that nobody ordered and no controller or hook saw."""
         if action.kind is not ActionKind.DRAIN or action.job or action.fault in (NODE_LOST, AGENT_SILENT):
             return False
         node = self._reconciler.state.nodes.get(action.node)
-        return node is None or node.drain is None or not node.drain.ordered_by
+        if node is None or node.drain is None or node.drain.ordered_by:
+            return False
+        causes = node.drain.causes
+        return all(f.known_at < self._poller.began_at for f in node.open_findings if f.fault in causes)
 
     async def _guarded(self, intent: action_queue.Intent, doing: Awaitable[ActionDone]) -> None:
         action = intent.action

@@ -64,6 +64,7 @@ class Poller:
         self._asked = asyncio.Event()
         self.seen: tuple[Mapping[str, NodeView], datetime | None] = {}, None  # the last reading, and when it began
         self._began_s: float | None = None
+        self.began_at = mind.now()  # what is known since then is fresh
         self.vouched: Callable[[str], bool] = lambda node: True  # its agent confirms what was known before the start
         self.first_look = asyncio.Event()  # all nodes were read at least once, and the reconciler has them
 
