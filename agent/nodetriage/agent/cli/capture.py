@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from nodetriage.agent.machine.host import Announce, Host
-from nodetriage.agent.machine.recorded import command_name, inside
+from nodetriage.agent.machine.recorded import command_name, inside, redfish_file
 from nodetriage.agent.machine.redact import Redactor
 from nodetriage.agent.workers.run import run
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, Outcome, Program, Unavailable
@@ -135,6 +135,11 @@ class CaptureHost(Host):
         if program.status:
             self._write(f"{name}.status", str(program.status))
         return program
+
+    def redfish(self, path: str, keep_s: float = 0.0) -> str:
+        answer = super().redfish(path, keep_s)
+        self._write(f"/{redfish_file(path)}", self._scrub.text(answer))
+        return answer
 
     def processes(self) -> tuple[Process, ...]:
         processes = super().processes()

@@ -157,8 +157,7 @@ class RecordedMachine:
         """redfish/PATH.json: what follows /redfish/v1, up to a "?". Raises Unavailable where there is no redfish/."""
         if not os.path.isdir(self.locate("/redfish")):
             raise Unavailable("no [redfish] address")
-        below = path.partition("?")[0].removeprefix("/redfish/v1").strip("/") or "root"
-        return self._bytes(f"redfish/{below}.json").decode("utf-8", "replace")
+        return self._bytes(redfish_file(path)).decode("utf-8", "replace")
 
     def abandoned_programs(self) -> int:
         return 0  # it only reads files
@@ -223,6 +222,12 @@ def _beside(root: Path, like: Mapping[str, Any]) -> Path:
         raise ConfigError(f"{root}/like.toml: expected tree, the name of a folder beside this one, and without, a list")
     folder = Path(os.path.realpath(root)).parent
     return (folder.parent if Path(root).name == "before" else folder) / name
+
+
+def redfish_file(path: str) -> str:
+    """Where the answer to GET `path` is recorded: what follows /redfish/v1, up to a "?"."""
+    below = path.partition("?")[0].removeprefix("/redfish/v1").strip("/") or "root"
+    return f"redfish/{below}.json"
 
 
 def command_name(argv: tuple[str, ...]) -> str:

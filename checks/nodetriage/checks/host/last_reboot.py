@@ -42,10 +42,9 @@ class Start:
 
 def read(host: Host) -> Start:
     """Raises Unavailable once the machine has been up for longer than FRESH_S."""
-    up_s = host.boottime_s()
+    bert, up_s = bool(host.kernel_log()), host.boottime_s()
     if up_s > FRESH_S:
         raise Unavailable("the machine has been up for more than an hour; its start is looked at before that")
-    bert = bool(host.kernel_log())
     unseen: list[str] = []
     try:
         lines = last_lines(host)

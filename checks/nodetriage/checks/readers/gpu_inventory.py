@@ -38,6 +38,7 @@ class Inventory:
 
 
 def read(host: Host) -> Inventory:
+    """NVIDIA GPUs on the bus, those that NVML lists, and those that are set aside on purpose."""
     gpus = [device for device in host.pci_devices() if device.is_nvidia_gpu and not device.is_virtual]
     aside = {gpu.address: driver for gpu in gpus if (driver := set_aside(host, gpu))}
     bus = tuple(gpu.address for gpu in gpus if gpu.address not in aside)

@@ -42,6 +42,7 @@ class Array:
 
 
 def read_arrays(host: Host) -> tuple[Array, ...]:
+    """Every md array of this machine, by the name of its block device."""
     return tuple(_array(host, path) for path in host.glob("/sys/block/md*") if host.exists(path / "md"))
 
 

@@ -41,7 +41,7 @@ class HookAuthorities:
         if self._is_news(state, policy):
             self._tell(self._connected())
         elif before is not state.hooks:
-            self._tell(n for n in before.keys() | state.hooks.keys() if before.get(n) != state.hooks.get(n))
+            self._tell(n for n in {*before, *state.hooks} if before.get(n) != state.hooks.get(n))
 
     def _is_news(self, state: FleetState, policy: Policy) -> bool:
         """Whether every node is to know something else than before. Cheap where nothing changed: each step asks."""
