@@ -60,6 +60,7 @@ KINDS = ("raised", "changed", "repeated", "cleared", "outcome")
 
 # Slurm's base job states (sacct(1), "JOB STATE CODES").
 LIVE_STATES = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "RESIZING", "STAGE_OUT", "STOPPED")
+RUNNING_STATES = ("RUNNING", "COMPLETING", "SUSPENDED", "RESIZING")  # without an end: the job has nodes
 FINAL_STATES = (
     "BOOT_FAIL",
     "CANCELLED",

@@ -105,7 +105,7 @@ def test_who_merely_came_next_is_no_preemptor(made: Any, next_job: dict[str, Any
 @pytest.mark.parametrize(("run_min", "gpus", "gpu_h"), [(300, 1024, 512), (10, 8, 4 / 3), (30, 8, 4), (0, 8, 0)])
 def test_lost_work_is_the_run_time_up_to_the_cap_times_gpus(made: Any, run_min: float, gpus: int, gpu_h: float) -> None:
     past = made.past([made.job(0, run_min, "NODE_FAIL", gpus=gpus), made.job(0, 900, "COMPLETED", job_id="2")])
-    runs = history.started(past.jobs, past.until).filter(job_id="1")
+    runs = history.started(past).filter(job_id="1")
     assert runs.select(cascades.lost_gpu_h(30)).item() == pytest.approx(gpu_h)
 
 
@@ -127,7 +127,7 @@ def test_the_buckets_of_every_week_add_up_to_one(made: Any) -> None:
     shares = weeks.group_by("week").agg(pl.col("share").sum())
     assert shares["share"].to_list() == [pytest.approx(1)]
     assert weeks["gpu_h"].min() >= 0  # type: ignore[operator]
-    used = history.started(past.jobs, past.until)["gpu_h"].sum()
+    used = history.started(past)["gpu_h"].sum()
     assert weeks["gpu_h"].sum() == pytest.approx(used)
     rework = weeks.filter(bucket="rework")["gpu_h"].item()
     assert rework == pytest.approx(512)

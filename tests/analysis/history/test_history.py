@@ -101,12 +101,12 @@ def test_files_and_a_store_are_put_together_in_order_of_time(store: str, tmp_pat
     assert read.problems[str(outages)].left_out == {"no time": 1}
 
 
-def test_the_period_takes_jobs_by_their_end_and_events_around_it(made: Any) -> None:
+def test_the_period_takes_what_ran_in_it_as_it_stood_at_its_end(made: Any) -> None:
     jobs = made.table(
         [
             made.job(0, 60, "COMPLETED", job_id="before"),
             made.job(0, 120, "COMPLETED", job_id="in"),
-            made.job(0, 180, "COMPLETED", job_id="at the end"),
+            made.job(0, 180, "NODE_FAIL", job_id="at the end", exit_code="1:0"),
             made.job(0, None, "RUNNING", job_id="running"),
             made.job(500, None, "RUNNING", job_id="later"),
         ],
@@ -114,9 +114,13 @@ def test_the_period_takes_jobs_by_their_end_and_events_around_it(made: Any) -> N
     )
     events = made.table([made.event("n0", m, "x") for m in (-2000, 0, 150, 400)], EVENTS)
     found = history.of(jobs, events, NOW, made.at(100), made.at(180))
-    assert found.jobs["job_id"].to_list() == ["in", "running"]
+    assert found.jobs.select("job_id", "state", "end_at", "exit_code").rows() == [
+        ("in", "COMPLETED", made.at(120), None),
+        ("at the end", "RUNNING", None, None),
+        ("running", "RUNNING", None, None),
+    ]
     assert found.events["at"].to_list() == [made.at(0), made.at(150)]
-    assert found.jobs["run"].to_list() == [0, 1]
+    assert found.jobs["run"].to_list() == [0, 1, 2]
 
 
 def test_an_empty_history_is_a_moment(made: Any) -> None:
@@ -126,13 +130,13 @@ def test_an_empty_history_is_a_moment(made: Any) -> None:
 
 def test_a_running_job_runs_until_the_end_of_the_period(made: Any) -> None:
     past = made.past([made.job(0, None, "RUNNING"), made.job(0, 90, "COMPLETED", job_id="2")])
-    runs = history.started(past.jobs, past.until).filter(job_id="1")
+    runs = history.started(past).filter(job_id="1")
     assert runs["run_s"].item() == pytest.approx(90 * 60, abs=1)
 
 
 def test_pending_jobs_have_not_run(made: Any) -> None:
     past = made.past([made.job(0, None, "PENDING", start_at=None)])
-    assert history.started(past.jobs, past.until).height == 0
+    assert history.started(past).height == 0
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def amplification() -> float:
     jobs = [job(i, 60, "COMPLETED", 1000, job_id=f"c{i}") for i in range(998)]
     jobs += [job(i, 60, "NODE_FAIL", round(failed_gpus * 1000), job_id=f"f{i}") for i in range(2)]
     found = attribution.attribute(past(jobs)).infrastructure
-    all_gpu_h = history.started(past(jobs).jobs, NOW)["gpu_h"].sum()
+    all_gpu_h = history.started(past(jobs))["gpu_h"].sum()
     return float(100 * found["gpu_h"].sum() / all_gpu_h / (100 * found.height / len(jobs)))
 
 
@@ -128,7 +128,7 @@ def triple_above_pair() -> str:
 
 
 def lost_gpu_h(ended: dict[str, Any]) -> float:
-    runs = history.started(past([ended]).jobs, NOW)
+    runs = history.started(past([ended]))
     return float(runs.select(cascades.lost_gpu_h(30.0)).item())
 
 

@@ -75,9 +75,7 @@ class Attributed:
 def attribute(history: History, settings: Attribution | None = None) -> Attributed:
     """Every failed run with its cause, or with the reason why it has none."""
     settings = settings or Attribution()
-    ended = started(history.jobs, history.until).filter(
-        pl.col("end_at").is_not_null() & pl.col("state").is_in(settings.states)
-    )
+    ended = started(history).filter(pl.col("end_at").is_not_null() & pl.col("state").is_in(settings.states))
     ended = ended.with_columns(pl.col("node_count").fill_null(pl.col("nodes").list.len().cast(pl.Int32)))
     causes = _causes(history, ended, settings)
     primary = causes.filter("primary").select(

@@ -39,7 +39,7 @@ class Linked:
 def linked(history: History, attributed: Attributed, settings: Cascades | None = None) -> Linked:
     """Every preempted run with its preemptor and, where that one had failed before, the failure's job."""
     settings = settings or Cascades()
-    runs = started(history.jobs, history.until)
+    runs = started(history)
     stopped = runs.filter((pl.col("state") == "PREEMPTED") & pl.col("end_at").is_not_null())
     links = _with_preemptor(stopped, runs, settings).select(
         "run",

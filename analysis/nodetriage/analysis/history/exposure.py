@@ -8,6 +8,7 @@ import polars as pl
 
 from nodetriage.analysis.models.burst import Floats
 from nodetriage.analysis.models.mttf import GPUS_PER_NODE
+from nodetriage.analysis.tables import RUNNING_STATES, TIME
 
 DAY = timedelta(days=1)
 DAY_US = 86_400_000_000
@@ -15,10 +16,14 @@ DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of UTC time, `since` included and `until` excluded."""
+    """A stretch of UTC time, `since` included and `until` excluded.
+
+    `known_until`: the end of what the source of jobs knows, where that is earlier; a run without an end lasts to it.
+    """
 
     since: datetime
     until: datetime
+    known_until: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.since.tzinfo is None or self.until.tzinfo is None:
@@ -37,6 +42,11 @@ class Window:
         """Whether a time lies in the window."""
         return (pl.col(column) >= self.since) & (pl.col(column) < self.until)
 
+    @property
+    def live_until(self) -> datetime:
+        """The end of runs that have none."""
+        return self.until if self.known_until is None else min(self.until, self.known_until)
+
 
 def whole(jobs: pl.DataFrame, now: datetime) -> Window:
     """From the first start to the last end, or to `now` where jobs are running; empty where no job started."""
@@ -49,23 +59,40 @@ def whole(jobs: pl.DataFrame, now: datetime) -> Window:
     return Window(first, max(until, first))
 
 
+def ran(jobs: pl.LazyFrame, window: Window) -> pl.LazyFrame:
+    """The runs that touch the window, with `from_at` and `to_at`: their stretch within it. All exposure counts these.
+
+    A run without an end lasts to the end of what is known, if its state is one of a job that runs; a final state
+    without an end, a run that never started, and a row that ends before it starts have no stretch.
+    """
+    since, until = pl.lit(window.since, dtype=TIME), pl.lit(window.until, dtype=TIME)
+    live = pl.lit(window.live_until, dtype=TIME)
+    end = pl.coalesce("end_at", pl.when(pl.col("state").is_in(RUNNING_STATES)).then(live))
+    return (
+        jobs.with_columns(end.alias("to_at"))
+        .filter((pl.col("start_at") < until) & (pl.col("to_at") >= since) & (pl.col("to_at") >= pl.col("start_at")))
+        .with_columns(
+            pl.max_horizontal("start_at", since).alias("from_at"), pl.min_horizontal("to_at", until).alias("to_at")
+        )
+    )
+
+
+def seconds() -> pl.Expr:
+    """The length of a run's stretch within the window."""
+    return (pl.col("to_at") - pl.col("from_at")).dt.total_microseconds() / 1e6
+
+
 def runs(jobs: pl.DataFrame, window: Window, failed: pl.Expr) -> pl.DataFrame:
     """One row per run that touches the window: gpus, node_count, run_h (inside the window), failed (ended in it).
 
-    A run without an end lasts to the window's. Runs that never started, and rows that end before they start, do not
-    count. Where the node count is not known it is that of the node list, or follows from the GPUs.
+    Where the node count is not known it is that of the node list, or follows from the GPUs.
     """
-    until = pl.lit(window.until).cast(pl.Datetime("us", "UTC"))
-    since = pl.lit(window.since).cast(pl.Datetime("us", "UTC"))
-    end = pl.col("end_at").fill_null(until)
-    span = pl.min_horizontal(end, until) - pl.max_horizontal("start_at", since)
     return (
-        jobs.lazy()
-        .filter((pl.col("start_at") < until) & (end >= since) & (end >= pl.col("start_at")))
+        ran(jobs.lazy(), window)
         .select(
             pl.col("gpus").fill_null(0),
             node_count().alias("node_count"),
-            (span.dt.total_microseconds().clip(lower_bound=0) / 3.6e9).alias("run_h"),
+            (seconds() / 3600).alias("run_h"),
             (failed.fill_null(False) & window.holds("end_at").fill_null(False)).alias("failed"),
         )
         .collect()
@@ -84,13 +111,13 @@ def daily_node_days(jobs: pl.DataFrame, window: Window) -> Floats:
     """Node-days in use on each day of the window, the first beginning at its start; the last day may be cut short."""
     edges = day_edges_us(window)
     rows = (
-        jobs.lazy()
+        ran(jobs.lazy(), window)
         .select(
-            pl.col("start_at").dt.epoch("us").alias("start"),
-            pl.col("end_at").dt.epoch("us").fill_null(int(edges[-1])).alias("end"),
+            pl.col("from_at").dt.epoch("us").alias("start"),
+            pl.col("to_at").dt.epoch("us").alias("end"),
             node_count().alias("nodes"),
         )
-        .filter(pl.col("start").is_not_null() & (pl.col("end") > pl.col("start")))
+        .filter(pl.col("end") > pl.col("start"))
         .collect()
     )
     nodes = rows["nodes"].to_numpy().astype(np.float64)

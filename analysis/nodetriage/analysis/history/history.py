@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from nodetriage.analysis.history.exposure import Window, ran, seconds
 from nodetriage.analysis.imports import event_table, sacct, sacct_json
 from nodetriage.analysis.imports.csv_tables import read_csv
 from nodetriage.analysis.tables import (
@@ -29,10 +30,20 @@ _LAG = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """Jobs that ended in [since, until) or ran at its end, and the events around it.
+class Span:
+    """How many rows a table has in all, whatever the period, and the times of the first and the last."""
 
-    Attempts of one job are rows of their own; `run` numbers all rows from 0.
+    rows: int
+    first: datetime | None
+    last: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What touched the period [since, until): its jobs, and the events around it.
+
+    A job that ran on past the period is one that runs at its end, whatever became of it later: RUNNING, without an
+    end. Attempts of one job are rows of their own; `run` numbers all rows from 0.
     """
 
     jobs: pl.DataFrame
@@ -41,6 +52,13 @@ class History:
     until: datetime
     outages: pl.DataFrame = field(default_factory=lambda: empty(OUTAGES))  # all that are known, whatever the period
     problems: Mapping[str, Problems] = field(default_factory=dict)  # by source
+    jobs_until: datetime | None = None  # the end of what the source of jobs knows; None: there are no jobs
+    coverage: Mapping[str, Span] = field(default_factory=dict)  # by kind: jobs, events, outages
+
+    @property
+    def window(self) -> Window:
+        """The period as every count of exposure takes it."""
+        return Window(self.since, self.until, self.jobs_until)
 
     @property
     def days(self) -> float:
@@ -97,15 +115,39 @@ def of(
     until: datetime | None = None,
     outages: pl.DataFrame | None = None,
 ) -> History:
-    """A history of validated tables. Without bounds the period is from the first start or event to the last."""
-    first, last = _extent(jobs, events, now)
+    """A history of validated tables. Without bounds the period is that of the jobs; without jobs, of all else.
+
+    A list of jobs ends with the last that it says of any job; events that come later say nothing about what ran.
+    """
+    outages = empty(OUTAGES) if outages is None else outages
+    coverage = {
+        "jobs": _span(jobs, "submit_at", "start_at", "end_at"),
+        "events": _span(events, "at"),
+        "outages": _span(outages, "at"),
+    }
+    first, last = _extent(jobs, coverage, now)
     since, until = since or first, until or last
+    until = max(since, until)
+    known_until = coverage["jobs"].last
     start, end = pl.lit(since, dtype=TIME), pl.lit(until, dtype=TIME)
-    lives = pl.col("end_at").is_null() & (pl.col("start_at") < end)
-    within = jobs.filter(pl.col("end_at").is_between(start, end, closed="left") | lives)
     around = events.filter(pl.col("at").is_between(pl.lit(since - _LEAD, dtype=TIME), pl.lit(until + _LAG, dtype=TIME)))
-    numbered = within.drop("run", strict=False).with_row_index("run")
-    return History(numbered, around, since, until, empty(OUTAGES) if outages is None else outages)
+    numbered = _touching(jobs, start, end).drop("run", strict=False).with_row_index("run")
+    ends = None if known_until is None else min(known_until, now) + timedelta(microseconds=1)
+    return History(numbered, around, since, until, outages, jobs_until=ends, coverage=coverage)
+
+
+def _touching(jobs: pl.DataFrame, start: pl.Expr, end: pl.Expr) -> pl.DataFrame:
+    """The jobs of the period as they stood at its end."""
+    begun = (pl.col("start_at") < end) & (pl.col("end_at").is_null() | (pl.col("end_at") >= start))
+    never_began = pl.col("start_at").is_null() & pl.col("end_at").is_between(start, end, closed="left")
+    still = (pl.col("end_at") >= end).fill_null(False)
+    within = jobs.filter(begun.fill_null(False) | never_began.fill_null(False))
+    if not within.select(still.any()).item():
+        return within
+    return within.with_columns(
+        pl.when(still).then(pl.lit("RUNNING")).otherwise("state").alias("state"),
+        *(pl.when(~still).then(c).alias(c) for c in ("exit_code", "preempted_by", "end_at")),
+    )
 
 
 def _together(read: Mapping[str, Imported], schema: Schema) -> pl.DataFrame:
@@ -139,22 +181,34 @@ def read_jobs(
     return Imported(jobs.frame, read.problems + jobs.problems)
 
 
-def started(jobs: pl.DataFrame, until: datetime) -> pl.DataFrame:
-    """The runs that had nodes, with `run_s` (seconds, up to `until` where still running) and `gpu_h` (GPU hours)."""
-    end = pl.col("end_at").fill_null(pl.lit(until, dtype=TIME))
-    run_s = (end - pl.col("start_at")).dt.total_microseconds() / 1e6
-    ended = pl.col("end_at").is_not_null() | pl.col("state").is_in(("RUNNING", "COMPLETING", "SUSPENDED", "RESIZING"))
+def started(history: History) -> pl.DataFrame:
+    """The runs that had nodes in the period.
+
+    `run_s`: seconds of the whole run up to the period's end, from which a loss at its end follows. `period_s` and
+    `gpu_h`: seconds and GPU hours within the period, which every share and sum of time counts.
+    """
+    run_s = (pl.col("to_at") - pl.col("start_at")).dt.total_microseconds() / 1e6
     return (
-        jobs.filter(pl.col("start_at").is_not_null() & ended)
-        .with_columns(run_s.clip(lower_bound=0).alias("run_s"))
-        .with_columns((pl.col("run_s") / 3600 * pl.col("gpus").fill_null(0)).alias("gpu_h"))
+        ran(history.jobs.lazy(), history.window)
+        .with_columns(run_s.alias("run_s"), seconds().alias("period_s"))
+        .with_columns((pl.col("period_s") / 3600 * pl.col("gpus").fill_null(0)).alias("gpu_h"))
+        .collect()
     )
 
 
-def _extent(jobs: pl.DataFrame, events: pl.DataFrame, now: datetime) -> tuple[datetime, datetime]:
-    times = [jobs["start_at"].min(), jobs["end_at"].min(), events["at"].min()]
-    first = min((t for t in times if isinstance(t, datetime)), default=now)
-    ends = [jobs["end_at"].max(), jobs["start_at"].max(), events["at"].max()]
-    last = max((t for t in ends if isinstance(t, datetime)), default=None)
+def _span(rows: pl.DataFrame, *columns: str) -> Span:
+    firsts, lasts = [rows[c].min() for c in columns], [rows[c].max() for c in columns]
+    first = min((t for t in firsts if isinstance(t, datetime)), default=None)
+    return Span(rows.height, first, max((t for t in lasts if isinstance(t, datetime)), default=None))
+
+
+def _extent(jobs: pl.DataFrame, coverage: Mapping[str, Span], now: datetime) -> tuple[datetime, datetime]:
+    if jobs.height:
+        began = _span(jobs, "start_at", "end_at").first
+        firsts, lasts = [began], [coverage["jobs"].last]
+    else:
+        firsts, lasts = [s.first for s in coverage.values()], [s.last for s in coverage.values()]
+    first = min((t for t in firsts if t is not None), default=now)
+    last = max((min(t, now) for t in lasts if t is not None), default=None)
     # The end of a period does not belong to it.
     return first, now if last is None else last + timedelta(microseconds=1)

@@ -16,7 +16,8 @@ from nodetriage.analysis.models import ettr
 from nodetriage.analysis.models.figure import OutOfDomain
 from nodetriage.analysis.models.interruptions import Run
 
-_NOT_INTERRUPTED = ("COMPLETED", "RUNNING", "SUSPENDED", "COMPLETING")
+# A job that is resized ends one record of the scheduler's and begins the next; nothing stopped it.
+_NOT_INTERRUPTED = ("COMPLETED", "RUNNING", "SUSPENDED", "COMPLETING", "RESIZING")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFr
     """One row for each run (see `one_run`) whose attempts trained long enough:
 
     job_id, qos, gpus, node_count, attempts, interruptions, scheduled_h, queue_h, wall_h, productive_h, ettr.
-    Queue time is from being submitted (or becoming eligible, or the last attempt's end) to the start.
+    Times are those within the period; a restart and a wait are paid by each attempt that began in it. Queue time is
+    from being submitted (or becoming eligible, or the last attempt's end) to the start.
     """
     settings = settings or Observe()
     attempts = _attempts(history, settings)
@@ -54,18 +56,20 @@ def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFr
         pl.col("node_count").max(),
         pl.len().alias("attempts"),
         (~pl.col("state").is_in(_NOT_INTERRUPTED)).sum().alias("interruptions"),
-        (pl.col("run_s").sum() / 3600).alias("scheduled_h"),
+        pl.col("began").sum().alias("starts"),
+        (pl.col("period_s").sum() / 3600).alias("scheduled_h"),
         (pl.col("queue_s").sum() / 3600).alias("queue_h"),
     )
-    lost_h = pl.col("attempts") * settings.restart_min + (
+    lost_min = pl.col("starts") * settings.restart_min + (
         pl.col("interruptions") * settings.checkpoint_interval_min / 2
     )
     stall = 1 + settings.checkpoint_write_min / settings.checkpoint_interval_min
-    productive = ((pl.col("scheduled_h") - lost_h / 60) / stall).clip(lower_bound=0)
+    productive = ((pl.col("scheduled_h") - lost_min / 60) / stall).clip(lower_bound=0)
     return (
         totals.filter(pl.col("scheduled_h") >= settings.least_training_h)
         .with_columns((pl.col("scheduled_h") + pl.col("queue_h")).alias("wall_h"), productive.alias("productive_h"))
         .with_columns((pl.col("productive_h") / pl.col("wall_h")).alias("ettr"))
+        .drop("starts")
         .sort(["gpus", "scheduled_h", "job_id"], descending=[True, True, False])
     )
 
@@ -102,15 +106,16 @@ def _attempts(history: History, settings: Observe) -> pl.DataFrame:
         # Without both, the id stands for the run.
         job = pl.concat_str("user", "name", separator="/").fill_null(job).alias("job_id")
     columns = (job, "attempt", "qos", "state", "gpus", "node_count", "submit_at", "eligible_at")
-    jobs = started(history.jobs, history.until).select(*columns, "start_at", "end_at", "run_s")
+    began = pl.col("start_at") >= history.since
+    jobs = started(history).select(*columns, "start_at", "end_at", "period_s", began.alias("began"))
     # An id that ran for less than an hour in all is no training run; this removes most rows of a long history.
-    busy = jobs.group_by("job_id").agg(pl.col("run_s").sum().alias("all_s")).filter(pl.col("all_s") >= 3600)
+    busy = jobs.group_by("job_id").agg(pl.col("period_s").sum().alias("all_s")).filter(pl.col("all_s") >= 3600)
     jobs = jobs.join(busy, on="job_id", how="semi").sort("job_id", "start_at")
     ready = pl.max_horizontal("submit_at", "eligible_at")
     before = pl.col("end_at").shift(1).over("job_id")
     since = pl.max_horizontal(ready, before).fill_null(pl.col("start_at"))
-    waited = (pl.col("start_at") - since).dt.total_microseconds() / 1e6
-    return jobs.with_columns(waited.clip(lower_bound=0).alias("queue_s"))
+    waited = ((pl.col("start_at") - since).dt.total_microseconds() / 1e6).clip(lower_bound=0)
+    return jobs.with_columns(pl.when("began").then(waited).otherwise(0.0).alias("queue_s"))
 
 
 def _predicted(row: dict[str, float], rf_per_1000_node_days: float, settings: Observe) -> float | None:

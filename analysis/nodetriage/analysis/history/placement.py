@@ -3,18 +3,15 @@
 import numpy as np
 import polars as pl
 
-from nodetriage.analysis.history.exposure import Window
+from nodetriage.analysis.history.exposure import Window, ran, seconds
 from nodetriage.analysis.models import poisson
 
 
 def node_days(jobs: pl.DataFrame, window: Window) -> pl.DataFrame:
     """node:String, node_days:Float64: time in jobs within the window; jobs that share a node count once each."""
-    until = pl.lit(window.until).cast(pl.Datetime("us", "UTC"))
-    since = pl.lit(window.since).cast(pl.Datetime("us", "UTC"))
-    span = pl.min_horizontal(pl.col("end_at").fill_null(until), until) - pl.max_horizontal("start_at", since)
     return (
-        jobs.lazy()
-        .select("nodes", (span.dt.total_microseconds() / 86_400e6).alias("node_days"))
+        ran(jobs.lazy(), window)
+        .select("nodes", (seconds() / 86_400).alias("node_days"))
         .filter(pl.col("node_days") > 0)
         .explode("nodes", empty_as_null=True, keep_nulls=True)
         .filter(pl.col("nodes").is_not_null())

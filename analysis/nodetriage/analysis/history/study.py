@@ -70,7 +70,12 @@ class Study:
     @functools.cached_property
     def window(self) -> Window:
         """The period of the reports."""
-        return Window(self.history.since, self.history.until)
+        return self.history.window
+
+    @functools.cached_property
+    def capacity_gpu_h(self) -> float:
+        """GPU hours that the nodes seen in this history have in its period; nodes that never show are missing."""
+        return self.facts.nodes.len() * self.settings.rates.gpus_per_node * self.window.days * 24
 
     @functools.cached_property
     def attributed(self) -> Attributed:

@@ -23,8 +23,7 @@ _COLOURS = {
     "second_order": "#e67e22",
     "restart": "#8e6bbf",
     "user_failures": "#b8b8b8",
-    "straggler": "#f1c40f",
-    "planned": "#7f8c8d",
+    "other_ends": "#7f8c8d",
 }
 
 _FAILURES = ("rework", "second_order", "restart")

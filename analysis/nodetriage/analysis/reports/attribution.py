@@ -97,7 +97,7 @@ def _window_note(study: Study) -> str:
 
 def _verdicts(study: Study) -> Section:
     """Shares of all ended jobs, and of all GPU time: a few large failed jobs cost more than their number suggests."""
-    ended = started(study.history.jobs, study.history.until).filter(pl.col("end_at").is_not_null())
+    ended = started(study.history).filter(pl.col("end_at").is_not_null())
     all_jobs, all_gpu_h = ended.height, float(ended["gpu_h"].sum())
     counts = study.attributed.ends.group_by("verdict").agg(
         pl.len().alias("jobs"), pl.col("gpu_h").sum(), pl.col("possibly_user").sum()
@@ -118,7 +118,7 @@ def _verdicts(study: Study) -> Section:
 
 
 def _by_size(study: Study) -> Section:
-    ended = started(study.history.jobs, study.history.until).filter(pl.col("end_at").is_not_null())
+    ended = started(study.history).filter(pl.col("end_at").is_not_null())
     infra = study.attributed.infrastructure.group_by(size_class()).agg(
         pl.len().alias("infra_failures"), pl.col("gpu_h").sum().alias("infra_gpu_h")
     )

@@ -6,6 +6,7 @@ from nodetriage.analysis.history import cascades, losses, observed
 from nodetriage.analysis.history.study import Study
 from nodetriage.analysis.reports.downtime import downtime_sections
 from nodetriage.analysis.reports.section import Section
+from nodetriage.analysis.tables import TIME
 
 
 def ettr_report(study: Study) -> list[Section]:
@@ -32,18 +33,38 @@ def goodput_report(study: Study) -> list[Section]:
     lost = Section(
         "lost_work",
         "Lost work by job size, GPU hours",
-        losses.by_size(study.history, study.attributed, study.linked),
+        losses.by_size(study.history, study.attributed, study.linked, study.capacity_gpu_h),
         (
             f"min(run time, {cap:g} min) x GPUs",
-            "direct: runs that the fleet failed; second order: runs preempted for one that had failed",
+            "direct: runs that the fleet failed; second order: runs preempted for one that had failed, by the size of"
+            " the one that failed",
+            "share_of_gpu_time: of what all jobs used; share_of_capacity: of all GPU hours of the"
+            f" {study.facts.nodes.len():,} nodes seen",
         ),
     )
-    weeks = losses.weeks(
-        study.history, study.attributed, study.linked, study.settings.observed, study.settings.rates.gpus_per_node
+    return [lost, _weeks(study), *downtime_sections(study)]
+
+
+def _weeks(study: Study) -> Section:
+    per_node = study.settings.rates.gpus_per_node
+    weeks = losses.weeks(study.history, study.attributed, study.linked, study.settings.observed, per_node)
+    notes = [f"{name}: {text}" for name, text in losses.BUCKETS.items()]
+    notes += ["stragglers and planned stops: not measured", "days: how much of the week belongs to the period"]
+    if weeks.is_empty():
+        return Section("weeks", "Where each week's GPU hours went", weeks, tuple(notes))
+    wide = weeks.pivot("bucket", index="week", values="gpu_h").sort("week")
+    first = pl.col("week").cast(TIME)
+    held = pl.min_horizontal(first.dt.offset_by("1w"), pl.lit(study.window.until, dtype=TIME)) - pl.max_horizontal(
+        first, pl.lit(study.window.since, dtype=TIME)
     )
-    wide = weeks.pivot("bucket", index="week", values="gpu_h").sort("week") if weeks.height else weeks
-    notes = tuple(f"{name}: {text}" for name, text in losses.BUCKETS.items())
-    return [lost, Section("weeks", "Where each week's GPU hours went", wide, notes), *downtime_sections(study)]
+    wide = wide.with_columns((held.dt.total_microseconds() / 86_400e6).alias("days"))
+    capacity = pl.col("days") * 24 * per_node * study.facts.nodes.len()
+    return Section(
+        "weeks",
+        "Where each week's GPU hours went",
+        wide.with_columns(capacity.alias("capacity_gpu_h")),
+        (*notes, f"capacity_gpu_h: of the {study.facts.nodes.len():,} nodes seen"),
+    )
 
 
 def cascades_report(study: Study) -> list[Section]:
