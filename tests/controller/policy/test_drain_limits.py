@@ -189,6 +189,15 @@ def test_nodes_that_the_scheduler_does_not_list_and_retired_ones_never_count_and
     assert why(step, "d") == "the scheduler lists no node of this name"
 
 
+def test_an_order_drains_no_node_that_the_scheduler_does_not_list() -> None:
+    waits = waiting("d")
+    assert waits.drain is not None
+    ordered = replace(waits, drain=replace(waits.drain, at_once=True))
+    assert names(released(fleet(ordered), ONE)) == ["d"]
+    stranger = replace(ordered, upkeep=Upkeep(unlisted=True))
+    assert why(released(fleet(stranger), ONE), "d") == "the scheduler lists no node of this name"
+
+
 def test_the_scheduler_says_which_nodes_it_lists_and_a_future_node_is_none() -> None:
     state = fleet(drained("a"), drained("b"), drained("c"))
     seen = {"a": NodeView("a", "idle", frozenset({"drain"})), "b": NodeView("b", "future")}

@@ -23,6 +23,7 @@ log = structlog.get_logger("reconciler")
 
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 NOT_VOUCHED = Rechecked(Then.WAIT, "its agent has not said since the controller's start what is open")
+_OUT = (ActionKind.DRAIN, ActionKind.REQUEUE, ActionKind.CANCEL)  # what takes work from a node
 NOT_COMPARED = Rechecked(Then.WAIT, "the scheduler has not been read since the node first reported")
 LOOK_AGAIN_S = 15.0  # at what waits for the breaker, or for a fleet incident's end
 
@@ -99,9 +100,10 @@ class Executor:
         """Puts off or calls off what is not to be done now. What may have been done already is looked at first."""
         action = intent.action
         await self._reconciler.settled()  # the step that recorded the action may not be in `state` yet
+        compared = action.kind not in _OUT or await self._poller.compare(action.node)
         checked = recheck(self._reconciler.state, action, self._reconciler.now(), self._reconciler.rules)
         wait_s = LOOK_AGAIN_S
-        if checked.then is Then.DO and not self._poller.has_compared(action.node):
+        if checked.then is Then.DO and not compared:
             checked, wait_s = NOT_COMPARED, self._tick_s
         if checked.then is Then.DO and self._rests_on_its_agent(action) and not self._poller.vouched(action.node):
             checked, wait_s = NOT_VOUCHED, self._tick_s

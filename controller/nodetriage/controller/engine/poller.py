@@ -31,6 +31,7 @@ Places = Mapping[str, tuple[str, ...]]
 MOST_WAITING = 500  # nodes whose jobs are to be read; a storm of events must not become one of squeue calls
 OUTAGE_SCAN_S = 5.0  # between readings while the scheduler does not answer
 FIRST_LOOK_S = 5.0  # at the start: no event waits longer for the first reading of all nodes
+COMPARED_WITHIN_S = 2.0  # a new node with the scheduler; then its drain is put off
 TOPOLOGY_EVERY = 60  # readings of all nodes
 _SEVERITY = {liveness.NODE_LOST: health_pb2.SEVERITY_CRITICAL, liveness.AGENT_SILENT: health_pb2.SEVERITY_WARNING}
 
@@ -57,7 +58,7 @@ class Poller:
         self._reconciler, self._scheduler, self._tick_s, self._scan_s = mind, scheduler, tick_s, scan_s
         self._places = places
         self._compared: frozenset[str] = frozenset()  # nodes that were known when the last reading was taken in
-        self._wanted = asyncio.Event()
+        self._wanted, self._urgent = asyncio.Event(), asyncio.Event()
         self._readings, self._is_reading = 0, False  # how many ended
         self._done_reading = asyncio.Event()
         self._nodes: dict[str, int] = {}  # whose jobs are to be read, each with the event that asked for it
@@ -82,6 +83,13 @@ class Poller:
         if node not in self._compared:
             self._wanted.set()
         return node in self._compared
+
+    async def compare(self, node: str) -> bool:
+        """`has_compared`, after a reading at once where that is needed: a drain waits for it."""
+        if not self.has_compared(node):
+            self._urgent.set()
+            await self.looked(COMPARED_WITHIN_S)
+        return self.has_compared(node)
 
     def wake(self) -> None:
         self._wanted.set()
@@ -109,6 +117,7 @@ class Poller:
         wait_s = self._scan_s
         for work in range(1 << 62):
             self._wanted.clear()
+            self._urgent.clear()
             self._is_reading, read_at = True, self._reconciler.now()
             try:
                 if shared is None or work % TOPOLOGY_EVERY == 0:
@@ -132,10 +141,8 @@ class Poller:
             self._readings, self._is_reading = self._readings + 1, False
             self._done_reading.set()
             self._done_reading = asyncio.Event()
-            await asyncio.sleep(self._tick_s)  # however many actions: at most one reading a tick
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wanted.wait()
+            await _set_within(self._urgent, self._tick_s)  # however many actions: at most one reading a tick
+            await _set_within(self._wanted, wait_s)
 
     async def _shared(self) -> Places | None:
         """None where the scheduler's topology cannot be read: that must not keep its nodes from being read."""
@@ -180,6 +187,13 @@ class Poller:
         if jobs:
             now = self._reconciler.now()
             await self._reconciler.write(lambda c: job_hits.keep_jobs(c, f"event-{event}", node, jobs, now))
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    """Returns when the event is set, or when the time is over."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def merged(*sources: Places) -> dict[str, tuple[str, ...]]:

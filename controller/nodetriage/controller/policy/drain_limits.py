@@ -14,6 +14,8 @@ from nodetriage.controller.policy.state import Action, ActionKind, DrainFact, Dr
 from nodetriage.controller.policy.unit_of_work import UnitOfWork
 from nodetriage.controller.settings.rules import DrainLimits, Policy
 
+UNLISTED = "the scheduler lists no node of this name"
+
 
 def release(work: UnitOfWork, policy: Policy, only: Iterable[str] | None = None) -> None:
     """Lets through what the limits allow, the worst first and of equals the oldest; notes of the rest why not.
@@ -52,7 +54,7 @@ def _held(work: UnitOfWork, node: NodeFacts, budget: Budget, out: set[str], poli
     drain, limits = node.drain, policy.drain_limits
     assert drain is not None
     if drain.at_once:
-        return ""
+        return UNLISTED if node.upkeep.unlisted else ""
     if why := _why(work, node, drain, budget, limits):
         return why
     return _short(work.fleet, node, out, limits) if drain.severity < Severity.CRITICAL else ""
@@ -72,7 +74,7 @@ def _why(work: UnitOfWork, node: NodeFacts, drain: DrainFact, budget: Budget, li
 def _own_why(work: UnitOfWork, node: NodeFacts, limits: DrainLimits) -> str:
     """Why this one node is not drained now, whatever the fleet's budget is; "" if nothing is in the way."""
     if node.upkeep.unlisted:
-        return "the scheduler lists no node of this name"
+        return UNLISTED
     if until := repair.backoff_until(node, work.now, limits):
         times = len(node.upkeep.resumed)
         return f"another tool resumed it {times} times: it is not drained again before {until:%H:%M:%S} UTC"
