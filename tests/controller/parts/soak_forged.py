@@ -8,16 +8,18 @@ from carriers import CARRIERS, forged
 
 from nodetriage.agent.machine.host import Host
 from nodetriage.agent.workers.run import run
-from nodetriage.checks.model import Finding
+from nodetriage.checks.model import Finding, Severity
+from nodetriage.checks.model.kernel_rules import KernelRules
 from nodetriage.checks.readers import nvidia_log
 from nodetriage.checks.registry import ALL
-from nodetriage.checks.rules import disk_lines
 
 HOSTS = Path(__file__).resolve().parents[2] / "hosts"
+TABLES = [check.kernel_pattern for check in ALL if isinstance(check.kernel_pattern, KernelRules)]
+GRAVE = {rule.name: rule for table in TABLES for rule in table.rules if rule.severity >= Severity.CRITICAL}
 # The lines that would drain a node at once if they were believed.
 WANTED = (
     *(line for line in nvidia_log.EXAMPLES if "Xid" in line or "fallen off the bus" in line),
-    *(example for rule in disk_lines.RULES for example in rule.examples[:1]),
+    *(example for rule in GRAVE.values() for example in rule.examples[:1]),
 )
 
 
@@ -38,6 +40,7 @@ def forged_findings() -> tuple[tuple[str, Finding], ...]:
         (tree / "dev/kmsg").write_text("\n".join(lines) + "\n", encoding="utf-8")
         (Path(folder) / "cpu-only").symlink_to(HOSTS / "cpu-only")
         (tree / "like.toml").write_text('tree = "cpu-only"\n')
+        (tree / "clock.toml").write_text("boottime_s = 10.0\n")  # what is older than an hour would be history
         host = Host(tree)
         for check in ALL:
             if check.kernel_pattern is not None:
