@@ -54,7 +54,8 @@ OUTAGES: Schema = {
     "cause": pl.String(),  # the fault that led to it; for a repair, the component that was replaced
 }
 
-OUTAGE_KINDS = ("drained", "ticket", "repaired", "planned")  # planned: maintenance, which is no failure
+# resumed: back in service, and no word of a repair; planned: maintenance, which is no failure.
+OUTAGE_KINDS = ("drained", "ticket", "repaired", "resumed", "planned")
 
 KINDS = ("raised", "changed", "repeated", "cleared", "outcome")
 

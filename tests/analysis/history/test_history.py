@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sql
 
 from nodetriage.analysis import tables
-from nodetriage.analysis.history import history
+from nodetriage.analysis.history import history, outages
+from nodetriage.analysis.history.exposure import Window
 from nodetriage.analysis.history.history import Sources
 from nodetriage.analysis.imports.event_table import read_store
 from nodetriage.analysis.tables import EVENTS, OUTAGES, TableError
@@ -62,6 +63,28 @@ def test_the_controllers_store_gives_events_with_their_xid(store: str) -> None:
     ]
     assert events.problems.left_out == {"about the agent itself, not the node": 1}
     assert outages.frame.rows() == [("n1", AT, "drained", "gpu_off_bus")]
+
+
+def test_an_incident_that_was_closed_returned_its_node(store: str) -> None:
+    """Eight incidents of six hours on four nodes within 45 days."""
+    engine = sql.create_engine(store)
+    hour_us = 3_600_000_000
+    at_us = int(AT.timestamp() * 1_000_000)
+    rows = [
+        {"incident": f"c{i}", "node": f"m{i % 4}", "fault": "gpu_off_bus", "component": "", "severity": 4, "causes": "",
+         "opened_us": at_us, "drained_us": at_us + i * 100 * hour_us, "closed_us": at_us + (i * 100 + 6) * hour_us}
+        for i in range(8)
+    ]  # fmt: skip
+    with engine.begin() as connection:
+        connection.execute(schema.incidents.delete())
+        connection.execute(schema.incidents.insert(), rows)
+    engine.dispose()
+    _, read = read_store(store, NOW)
+    days = 8 * 0.25 / (4 * (1 - 0.994))
+    found = outages.of_records(read.frame, Window(AT, AT + timedelta(days=days)))
+    assert (found.height, found["repaired"].all()) == (8, True)
+    assert outages.downtime(found).mean_days == pytest.approx(0.25)
+    assert outages.availability(found, 4, 0, days) == pytest.approx(0.994)
 
 
 def test_only_events_of_the_period_are_fetched(store: str) -> None:

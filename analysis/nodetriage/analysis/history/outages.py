@@ -3,6 +3,7 @@
 The table is node:String, start_day:Float64, end_day:Float64, in days from any origin; those of one node may overlap.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,29 +11,55 @@ import polars as pl
 
 from nodetriage.analysis.history.exposure import Window
 
+BACK = ("repaired", "resumed")  # what returns a node to service
+
 
 def of_records(records: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Outages within the window, from each `drained` of a node to its next `repaired`, in days from the window's start.
+    """Outages within the window in days from its start: the union of all that keeps a node out, node by node.
 
-    `records` are rows of tables.OUTAGES. Adds repaired:Boolean; an outage that is still open ends with the window. A
-    drain of a node that is out already is the same outage.
+    `records` are rows of tables.OUTAGES. A node is out from a `drained` until as many `repaired` or `resumed` followed
+    as there were drains: of two drains that overlap, the first repair returns no node. A drain that repeats the cause
+    of one that is open, with fewer repairs than drains to follow, is the same drain. Adds repaired:Boolean; an outage
+    that is still open ends with the window.
     """
     day = (pl.col("at") - window.since).dt.total_microseconds() / 86_400e6
-    back = pl.when(pl.col("kind") == "repaired").then("day").backward_fill().over("node")
-    stretches = (
-        records.filter(pl.col("kind").is_in(("drained", "repaired")) & (pl.col("at") < window.until))
-        .sort("node", "at")
-        .with_columns(day=day, was_out=(pl.col("kind").shift(1).over("node") == "drained").fill_null(False))
-        .with_columns(back=back)
-        .filter((pl.col("kind") == "drained") & ~pl.col("was_out"))
-        .select(
-            "node",
-            pl.col("day").alias("start_day"),
-            pl.col("back").fill_null(window.days).alias("end_day"),
-            pl.col("back").is_not_null().alias("repaired"),
-        )
-    )
-    return stretches.filter(pl.col("end_day") > 0)
+    moves = records.filter(pl.col("kind").is_in(("drained", *BACK)))
+    moves = moves.select("node", day.alias("day"), "cause", (pl.col("kind") == "drained").alias("out"))
+    # At one moment a drain comes before a repair; else a repair that was written down first would leave it open.
+    ordered = moves.sort(["node", "day", "out"], descending=[False, False, True], maintain_order=True)
+    rows = [
+        (str(key[0]), start, min(end, window.days), end < window.days)
+        for key, own in ordered.group_by("node", maintain_order=True)
+        for start, end in _stretches(list(own.select("day", "cause", "out").iter_rows()))
+        if start < window.days and end > 0
+    ]
+    schema = {"node": pl.String, "start_day": pl.Float64, "end_day": pl.Float64, "repaired": pl.Boolean}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+_Move = tuple[float, str, bool]  # day, cause, whether the node goes out
+
+
+def _stretches(moves: list[_Move]) -> list[tuple[float, float]]:
+    """When one node was out; infinite: it still is. More than one drain left open are repeats."""
+    found, open_drains = _counted(moves, repeats=False)
+    return found if open_drains < 2 else _counted(moves, repeats=True)[0]
+
+
+def _counted(moves: list[_Move], *, repeats: bool) -> tuple[list[tuple[float, float]], int]:
+    found: list[tuple[float, float]] = []
+    causes: list[str] = []
+    since = 0.0
+    for day, cause, out in moves:
+        if out:
+            since = day if not causes else since
+            if not (repeats and cause in causes):
+                causes.append(cause)
+        elif causes:
+            causes.remove(cause if cause in causes else causes[0])
+            if not causes:
+                found.append((since, day))
+    return ([*found, (since, math.inf)] if causes else found), len(causes)
 
 
 @dataclass(frozen=True, slots=True)

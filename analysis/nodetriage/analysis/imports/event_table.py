@@ -86,11 +86,15 @@ def _outages_from(connection: sql.Connection, now: datetime) -> Imported:
 
 
 def _drains(connection: sql.Connection) -> Iterator[tuple[str, str, int, str]]:
-    # What an operator ordered, and what a study of lemons led to, is no sign of a lemon.
+    """The drain of each incident, and the return to service where the incident was closed."""
+    # What an operator ordered, and what a study of lemons led to, is no sign of a lemon; the fleet's have no node.
     c = incidents.c
-    drained = c.drained_us.is_not(None) & c.fault.not_in(("operator", "lemon"))
-    for node, fault, at_us in connection.execute(sql.select(c.node, c.fault, c.drained_us).where(drained)):
+    drained = c.drained_us.is_not(None) & c.fault.not_in(("operator", "lemon")) & (c.node != "")
+    query = sql.select(c.node, c.fault, c.drained_us, c.closed_us).where(drained)
+    for node, fault, at_us, closed_us in connection.execute(query):
         yield (node, fault, at_us, "drained")
+        if closed_us is not None:
+            yield (node, fault, max(closed_us, at_us), "resumed")
 
 
 def _tickets(connection: sql.Connection) -> Iterator[tuple[str, str, int, str]]:
