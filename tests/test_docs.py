@@ -73,6 +73,22 @@ def test_every_check_says_where_and_how_often_it_runs(check) -> None:
     assert "in the prolog" in line[1] or not check.in_prolog
 
 
+def test_the_page_about_coverage_names_each_check_once_with_the_gravest_of_its_faults() -> None:
+    cells = [line.split("|") for line in table_of("docs/coverage.md")]
+    rows = [(*re.findall(r"`(\w+)`", cell[3]), cell[4].strip()) for cell in cells]
+    named = [name for row in rows for name in row[:-1] if name != "reach"]
+    assert sorted(named) == sorted(check.name for check in ALL)
+    usual = {check.name: [faults()[f].severity for f in check.faults if f in faults()] for check in ALL}
+    for *names, gravest in rows:
+        worst = [severity for name in names for severity in usual.get(name, ())]
+        assert gravest == (max(worst).name.lower() if worst else "as set"), names
+
+
+def table_of(path: str) -> list[str]:
+    """The rows of a page's only table, without its head."""
+    return [line for line in page(path).splitlines() if line.startswith("| ")][1:]
+
+
 def test_the_page_of_kernel_lines_is_what_the_tables_say() -> None:
     assert page("docs/kernel-lines.md") == kernel_lines.page(), "run make docs"
 
