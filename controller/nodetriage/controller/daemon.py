@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -30,6 +28,7 @@ from nodetriage.controller.rpc.last_seen import LastSeen
 from nodetriage.controller.rpc.operator import OperatorListener, OperatorService
 from nodetriage.controller.rpc.server import NodeHealthServer, ServerSettings
 from nodetriage.controller.settings.rules import Policy
+from nodetriage.controller.store import folder_lock
 from nodetriage.controller.store.database import open_database
 from nodetriage.controller.store.store import StoreError
 from nodetriage.service import log
@@ -53,7 +52,7 @@ def run(path: Path) -> int:
     _allow_connections()
     lines = log.set_up()
     try:
-        with _only_one(settings.controller.state_dir):
+        with folder_lock.only_one(settings.controller.state_dir):
             return asyncio.run(_lead(path, settings, lambda: lines.drain(LOG_LIMIT_S)))
     finally:
         lines.drain(LOG_LIMIT_S)
@@ -69,30 +68,6 @@ def _allow_connections() -> None:
     """Raises the limit of open files: each connection is one. The soft limit of 1024 is for users of select(2)."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-@contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Locks the folder for this process; the kernel ends the lock however the process ends."""
-    try:
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-        file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"controller.state_dir: {folder}: {error.strerror}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(file, 20).decode(errors="replace").strip()
-        os.close(file)
-        raise ConfigError(
-            f"controller.state_dir: {folder} is in use by another controller (pid {holder}): stop that one first"
-        ) from None
-    try:
-        os.ftruncate(file, 0)
-        os.write(file, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        os.close(file)
 
 
 class Daemon:

@@ -1,5 +1,6 @@
 """The tables of an empty database, of one that revisions made, and of schema.py are the same; others are refused."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from sqlalchemy import Engine, inspect, text
 
 from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.cli import main
-from nodetriage.controller.store import migrate, schema
+from nodetriage.controller.store import folder_lock, migrate, schema
 from nodetriage.controller.store.database import WrongRevision, create_tables, has_tables, open_database, revision
 
 
@@ -96,6 +97,24 @@ def test_the_command_upgrades_and_tells_the_revision(
         == f"upgraded from empty to {schema.REVISION}\n{schema.REVISION} (this nodetriage needs {schema.REVISION})\n"
     )
     assert "no database yet" in said.err
+
+
+def test_the_tables_of_a_sqlite_are_not_upgraded_under_a_controller(
+    sqlite_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "controller.toml"
+    settings.write_text(f'[controller]\nstate_dir = "{tmp_path}"\n')
+    upgrade = ["database", "upgrade", "--config", str(settings)]
+    with folder_lock.only_one(tmp_path):
+        assert main.main(upgrade) == main.BAD_CONFIGURATION
+        assert f"in use by another controller (pid {os.getpid()}): stop that one first" in capsys.readouterr().err
+        engine = open_database(sqlite_url)
+        with engine.connect() as connection:
+            assert not has_tables(connection)
+        engine.dispose()
+    assert main.main(upgrade) == 0
+    with folder_lock.only_one(tmp_path):
+        pass  # the upgrade keeps no lock
 
 
 def test_a_controller_on_a_database_of_another_revision_says_so_and_ends(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ def _show_nodes(arguments: argparse.Namespace) -> int:
     now_us, named = time.time_ns() // 1000, frozenset(_named(arguments.nodes))
     with connection(arguments) as opened:
         status = known_nodes.load_status(opened)
-        views = node_views.node_views(opened, now_us, sorted(named) if len(named) <= _MOST_NAMED else ())
+        some = sorted(named) if len(named) <= _MOST_NAMED else ()
+        views = node_views.node_views(opened, now_us, some, evidence=arguments.json)
     views = [v for v in views if not named or v.node in named]
     views = sorted((v for v in views if _is_wanted(v, arguments)), key=_ORDERS[arguments.sort])
     if arguments.json:

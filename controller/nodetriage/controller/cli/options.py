@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import gc
 import json
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ def connection(arguments: argparse.Namespace) -> Iterator["Connection"]:
     from nodetriage.controller.store.database import NoDatabase, has_tables, open_database
 
     url = arguments.database or config.load(arguments.config or config.DEFAULT_CONFIG).database_url
+    # What a verb reads has no cycles: the collector would look at a fleet's rows again and again and free nothing.
+    gc.set_threshold(1_000_000)
     engine = open_database(url, read_only=True)
     try:
         with engine.connect() as opened:
@@ -76,5 +79,5 @@ def print_result(arguments: argparse.Namespace, value: Any, *parts: "Table | Lin
 
 def print_json(value: Any) -> None:
     """Prints ASCII: JSON escapes all else that a node sent."""
-    json.dump(value, sys.stdout, indent=2 if sys.stdout.isatty() else None)
-    sys.stdout.write("\n")
+    # Not json.dump: it is ten times slower, because it writes each word by itself.
+    sys.stdout.write(json.dumps(value, indent=2 if sys.stdout.isatty() else None) + "\n")

@@ -4,6 +4,7 @@ A new revision: change schema.py, then scripts/revision.py NUMBER WORDS, and rea
 """
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from alembic import command
@@ -12,7 +13,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, func, select, text
 
 from nodetriage.checks.model.settings import ConfigError
-from nodetriage.controller.store import database
+from nodetriage.controller.store import database, folder_lock
 
 FOLDER = Path(__file__).resolve().parent / "migrations"
 
@@ -21,9 +22,9 @@ def upgrade(engine: Engine) -> tuple[str, str]:
     """(revision before, revision after); the same where there was nothing to do. "" is an empty database.
 
     Raises ConfigError where the tables were made by no revision or by one that is not known here, and where a
-    controller leads on this PostgreSQL.
+    controller leads on this PostgreSQL, or runs in the folder of this SQLite.
     """
-    with engine.connect() as connection:
+    with _no_controller(engine), engine.connect() as connection:
         connection.detach()  # so that it is closed at the end, and the lock goes with it
         if connection.dialect.name == "postgresql" and not connection.scalar(
             select(func.pg_try_advisory_lock(database.LEADER_LOCK))
@@ -44,6 +45,11 @@ def upgrade(engine: Engine) -> tuple[str, str]:
             ) from error
         connection.commit()
         return before, database.revision(connection)
+
+
+def _no_controller(engine: Engine) -> AbstractContextManager[None]:
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    return folder_lock.no_controller(Path(file).parent) if file else nullcontext()
 
 
 def configured(connection: Connection) -> Config:

@@ -1,7 +1,7 @@
 """Every node as an operator should see it: our state, whether its agent reports, Slurm's word, and what is open."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -21,7 +21,7 @@ from nodetriage.v1 import health_pb2
 UNKNOWN = "Unknown"  # the state of a node that nobody has looked at lately
 ALIVE_S = 20.0  # a controller whose last word on itself is older does not run
 _NEED_A_LOOK = ("Healthy", "Suspect", "BurnIn")
-_AT_ONCE = 500  # events in one query
+_AT_ONCE = 5_000  # events in one query
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +103,29 @@ def is_alive(status: tuple[ControllerStatus, int] | None, now_us: int) -> bool:
     return status is not None and now_us - status[1] <= ALIVE_S * 1_000_000
 
 
-def node_views(connection: Connection, now_us: int, names: Sequence[str] = ()) -> list[NodeView]:
-    """All nodes that an agent, the scheduler or the settings name, or those of `names`; by name."""
+def node_views(
+    connection: Connection, now_us: int, names: Sequence[str] = (), *, evidence: bool = True
+) -> list[NodeView]:
+    """All nodes that an agent, the scheduler or the settings name, or those of `names`; by name.
+
+    Without `evidence` the findings have none: it is half of the reading.
+    """
     alive = is_alive(known_nodes.load_status(connection), now_us)
     known = known_nodes.load(connection, names)
     rows = {row.node: row for row in history.all_nodes(connection, names)}
     query = select(node_states)
     states = connection.execute(query.where(node_states.c.node.in_(names)) if names else query)
-    views = {name: NodeView(name, rows.get(name), known.get(name)) for name in {*known, *rows}}
-    for row in states:
-        facts = msgspec.json.decode(row.document, type=_Facts)
+    views = {
+        name: NodeView(
+            name, rows.get(name), known.get(name), looked=alive and _is_there(rows.get(name), known.get(name))
+        )
+        for name in {*known, *rows}
+    }
+    decoder = msgspec.json.Decoder(_Facts)
+    read = [(row, decoder.decode(row.document)) for row in states]
+    wanted = [f.event_id for _, facts in read for f in facts.findings if f.is_open] if evidence else []
+    said = _evidence(connection, wanted)
+    for row, facts in read:
         working = facts.maintenance
         views[row.node] = NodeView(
             row.node,
@@ -125,21 +138,15 @@ def node_views(connection: Connection, now_us: int, names: Sequence[str] = ()) -
             row.queued_reason,
             row.incident,
             f"{working.actor}: {working.reason}" if working is not None else "",
-            _open(facts.findings),
+            _open(facts.findings, said),
+            alive and _is_there(rows.get(row.node), known.get(row.node)),
         )
-    found = [_looked_at(views[name], alive) for name in sorted(views)]
-    evidence = _evidence(connection, [f.event_id for view in found for f in view.findings])
-    return [_with_evidence(view, evidence) if view.findings else view for view in found]
+    return [views[name] for name in sorted(views)]
 
 
-def _looked_at(view: NodeView, alive: bool) -> NodeView:
-    """An agent that no survey has counted yet is there: it connected a moment ago."""
-    is_there = view.row is not None if view.known is None else view.known.presence is Presence.HEARD
-    return replace(view, looked=True) if alive and is_there else view
-
-
-def _with_evidence(view: NodeView, evidence: Mapping[int, Mapping[str, Scalar]]) -> NodeView:
-    return replace(view, findings=tuple(replace(f, evidence=evidence.get(f.event_id, {})) for f in view.findings))
+def _is_there(row: NodeRow | None, known: Known | None) -> bool:
+    """Whether its agent reports. One that no survey has counted yet connected a moment ago."""
+    return row is not None if known is None else known.presence is Presence.HEARD
 
 
 def _evidence(connection: Connection, cursors: Sequence[int]) -> dict[int, dict[str, Scalar]]:
@@ -153,9 +160,11 @@ def _evidence(connection: Connection, cursors: Sequence[int]) -> dict[int, dict[
     return found
 
 
-def _open(findings: Iterable[_Finding]) -> tuple[OpenFinding, ...]:
+def _open(findings: Iterable[_Finding], said: Mapping[int, Mapping[str, Scalar]]) -> tuple[OpenFinding, ...]:
     found = [
-        OpenFinding(f.check, f.component, f.fault, f.severity, to_us(f.raised_at), f.times, f.event_id)
+        OpenFinding(
+            f.check, f.component, f.fault, f.severity, to_us(f.raised_at), f.times, f.event_id, said.get(f.event_id, {})
+        )
         for f in findings
         if f.is_open
     ]
