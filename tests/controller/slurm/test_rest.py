@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodetriage.controller.slurm.client import REST_LIMIT_S, Slurm
 from nodetriage.controller.slurm.rest import RestRefused, RestSettings, RestUnusable, Slurmrestd, newest_with_nodes
 
 LIMIT_S = 30.0  # for an answer that comes
@@ -105,6 +106,89 @@ def test_one_that_is_away_or_silent_is_given_up_in_time(tmp_path: Path) -> None:
     assert time.monotonic() - began < LIMIT_S
     with pytest.raises(RestUnusable, match="No such file"), serving(tmp_path / "t"):
         drain(tmp_path / "t", token=tmp_path / "no-token")
+
+
+@contextlib.contextmanager
+def hung(path: Path) -> Iterator[socket.socket]:
+    """A slurmrestd that stands still: the kernel takes its connections, and nobody reads them."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(LIMIT_S)
+        yield listener
+
+
+def wakes_and_reads(listener: socket.socket) -> list[bytes]:
+    """What it finds when it goes on: the first line of each request that waits."""
+    found = []
+    listener.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            client, _ = listener.accept()
+            with client:
+                client.settimeout(LIMIT_S)
+                found.append(request(client).partition(b"\r\n")[0])
+    return found
+
+
+def slurm_with(rest: Slurmrestd, folder: Path) -> Slurm:
+    """With a scontrol that writes down how it was called."""
+    scontrol = folder / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\necho "$*" >>{folder}/called\n')
+    scontrol.chmod(0o755)
+    return Slurm(environment={"PATH": f"{folder}:/usr/bin:/bin"}, rest=rest)
+
+
+@pytest.mark.parametrize("worked_before", [True, False])
+async def test_one_that_hangs_delays_one_of_four_drains_by_a_second_and_finds_none_to_do_when_it_goes_on(
+    tmp_path: Path, worked_before: bool
+) -> None:
+    rest = Slurmrestd(RestSettings(f"unix:{tmp_path}/s", timeout_s=LIMIT_S))
+    slurm = slurm_with(rest, tmp_path)
+    if worked_before:
+        with serving(tmp_path / "s", http(PATHS), http('{"errors":[]}')):
+            await slurm.drain(["n0"], "why")
+        (tmp_path / "s").unlink()
+    took_s = []
+    with hung(tmp_path / "s") as listener:
+        for node in ("n1", "n2", "n3", "n4"):
+            began_s = time.monotonic()
+            await slurm.drain([node], "why")
+            took_s.append(time.monotonic() - began_s)
+        asked = wakes_and_reads(listener)
+    called = (tmp_path / "called").read_text().splitlines()
+    assert called == [f"update nodename=n{i} state=drain reason=why" for i in (1, 2, 3, 4)]
+    assert asked == [b"GET /slurm/v0.0.41/ping HTTP/1.1" if worked_before else b"GET /openapi/v3 HTTP/1.1"]
+    assert took_s[0] >= REST_LIMIT_S
+    assert sum(took_s) < 4 * REST_LIMIT_S
+
+
+async def test_one_that_answers_too_late_is_not_sent_the_drain_that_scontrol_made(tmp_path: Path) -> None:
+    rest = Slurmrestd(RestSettings(f"unix:{tmp_path}/s", timeout_s=LIMIT_S))
+    with hung(tmp_path / "s") as listener:
+        await slurm_with(rest, tmp_path).drain(["n1"], "why")
+        client, _ = listener.accept()
+        with client:
+            client.settimeout(LIMIT_S)
+            assert b"GET /openapi/v3 " in await asyncio.to_thread(request, client)
+            client.sendall(http(PATHS))
+        await asyncio.get_running_loop().shutdown_default_executor()  # the thread that asked has ended
+        assert wakes_and_reads(listener) == []
+    assert (tmp_path / "called").read_text() == "update nodename=n1 state=drain reason=why\n"
+
+
+def test_one_that_works_is_asked_whether_it_answers_before_each_drain(tmp_path: Path) -> None:
+    rest = Slurmrestd(RestSettings(f"unix:{tmp_path}/s"))
+    yes = http('{"errors":[]}')
+    with serving(tmp_path / "s", http(PATHS), yes, yes, yes) as asked:
+        for state in ("DRAIN", "UNDRAIN"):
+            asyncio.run(rest.set_node_state("n1", state, "why"))
+    assert [line.split()[0] + b" " + line.split()[1] for line in asked] == [
+        b"GET /openapi/v3",
+        b"POST /slurm/v0.0.41/node/n1",
+        b"GET /slurm/v0.0.41/ping",
+        b"POST /slurm/v0.0.41/node/n1",
+    ]
 
 
 @given(st.recursive(st.none() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text() | st.just("paths"), x)))

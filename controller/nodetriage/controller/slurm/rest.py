@@ -51,6 +51,12 @@ class RestSettings:
             )
 
 
+class _Wanted:
+    """Whether the caller of a thread still waits for it: the event loop alone writes, the thread alone reads."""
+
+    still = True
+
+
 class Slurmrestd:
     """One request a connection, as slurmrestd does with `Connection: close`; each on a thread, within `timeout_s`."""
 
@@ -59,15 +65,30 @@ class Slurmrestd:
         self._version = ""
 
     async def set_node_state(self, node: str, state: str, reason: str) -> None:
-        """`state` as Slurm writes it (DRAIN, UNDRAIN). Raises RestUnusable, RestRefused."""
-        await asyncio.to_thread(self._set_node_state, node, state, reason)
+        """`state` as Slurm writes it (DRAIN, UNDRAIN). Raises RestUnusable, RestRefused.
 
-    def _set_node_state(self, node: str, state: str, reason: str) -> None:
-        if not self._version:
-            self._version = newest_with_nodes(self._ask("GET", "/openapi/v3"))
-        body: dict[str, Any] = {"state": [state], **({"reason": reason} if reason else {})}
+        Whoever cancels this has another way: nothing is sent after that.
+        """
+        wanted = _Wanted()
         try:
-            self._ask("POST", f"/slurm/{self._version}/node/{quote(node, safe='')}", body)
+            await asyncio.to_thread(self._set_node_state, node, state, reason, wanted)
+        finally:
+            wanted.still = False
+
+    def _set_node_state(self, node: str, state: str, reason: str, wanted: _Wanted) -> None:
+        """A slurmrestd that hangs keeps what it was sent and does it later, so it first has to answer a question."""
+        if self._version:
+            self._ask_version("GET", "ping")
+        else:
+            self._version = newest_with_nodes(self._ask("GET", "/openapi/v3"))
+        if not wanted.still:
+            raise RestUnusable(f"{self._settings.address}: it answered too late")
+        body: dict[str, Any] = {"state": [state], **({"reason": reason} if reason else {})}
+        self._ask_version("POST", f"node/{quote(node, safe='')}", body)
+
+    def _ask_version(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
+        try:
+            self._ask(method, f"/slurm/{self._version}/{path}", body)
         except RestUnusable:
             self._version = ""  # the next try asks again: slurmrestd may have been replaced
             raise
