@@ -9,9 +9,10 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import slurm_accounting
@@ -124,6 +125,16 @@ class SlurmCluster:
         slurmd = self._daemons.pop(f"slurmd.{name}")
         slurmd.kill()
         slurmd.wait()
+
+    @contextlib.contextmanager
+    def frozen_node(self, name: str) -> Iterator[None]:
+        """A node's slurmd answers nobody, as on a machine that hangs. slurmctld gives it up after SlurmdTimeout."""
+        slurmd = self._daemons[f"slurmd.{name}"].pid  # of a session of its own
+        os.killpg(slurmd, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(slurmd, signal.SIGCONT)
 
     def stop_controller(self) -> None:
         """slurmctld ends, as at a package upgrade; the nodes and their jobs go on."""

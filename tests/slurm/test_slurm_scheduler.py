@@ -137,6 +137,25 @@ def test_a_requeue_said_twice_is_one(slurm_cluster: SlurmCluster, slurm: Slurm) 
     assert asyncio.run(actions.perform(again, slurm)).outcome is ActionOutcome.GONE
 
 
+def test_a_job_that_hangs_in_completing_is_released_when_its_node_lets_it_go(
+    slurm_cluster: SlurmCluster, slurm: Slurm
+) -> None:
+    """Its release is due while slurmd does not answer: that is no reason to forget it, it would be held for ever."""
+    job = submit_running(slurm_cluster, "-w", "n1")
+    release = Action(f"release-{job}-1", ActionKind.RELEASE, "n1", job=str(job), restarts=1)
+    with slurm_cluster.frozen_node("n1"):
+        asyncio.run(slurm.requeue(str(job), hold=True))
+        with pytest.raises(SchedulerRefused, match="still COMPLETING on its node"):
+            asyncio.run(actions.perform(release, slurm))
+    wait_until(lambda: "COMPLETING" not in slurm_cluster.job(job)["JobState"], LIMIT_S, "n1 lets the job go")
+    assert (slurm_cluster.job(job)["JobState"], slurm_cluster.job(job)["Priority"]) == ("PENDING", "0")
+    wait_until(lambda: asyncio.run(slurm.job(str(job))).state == "PENDING", LIMIT_S, "squeue says so too")  # type: ignore[union-attr]
+
+    assert asyncio.run(actions.perform(release, slurm)).outcome is ActionOutcome.DONE
+
+    assert slurm_cluster.job(job)["Priority"] != "0"
+
+
 def test_what_slurm_does_not_know_is_said(slurm_cluster: SlurmCluster, slurm: Slurm) -> None:
     with pytest.raises(SchedulerRefused, match="nope"):
         asyncio.run(slurm.node("nope"))
