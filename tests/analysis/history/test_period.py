@@ -178,3 +178,22 @@ def test_shares_are_of_the_cluster_and_the_second_order_is_the_failed_jobs() -> 
     assert rows["513-1024"]["share_of_gpu_time"] == pytest.approx((512 + 40) / used)
     assert rows["1-8"]["share_of_gpu_time"] == pytest.approx(4 / used)
     assert rows["all"]["share_of_capacity"] == pytest.approx(556 / 100_000)
+
+
+def test_a_cluster_of_small_jobs_has_the_rate_of_its_own_jobs() -> None:
+    """128 GPUs for 30 days, failing every five: the model may not take a rate of nothing for "measured"."""
+    rows = [job(i * 5, 5, "NODE_FAIL" if i < 5 else "COMPLETED", 16, attempt=i + 1) for i in range(6)]
+    found = study(*rows)
+    assert found.fleet_rate.larger_than_gpus == 7
+    assert found.fleet_rate.rf.value == pytest.approx(5 / (30 * 16) * 1000)
+    assert "not measured above 128 GPUs" in found.fleet_rate.rf.notes[0]
+    (predicted,) = found.runs["ettr_model"].to_list()
+    assert predicted < 0.92
+    larger = study(*rows, job(0, 30, "COMPLETED", 32, job_id="2"))
+    assert larger.fleet_rate.larger_than_gpus == 128
+
+
+def test_where_nothing_ran_nothing_is_predicted() -> None:
+    found = study(*(job(i * 5, 5, "NODE_FAIL", 16, attempt=i + 1, gpus=None) for i in range(6)))
+    assert found.fleet_rate.rf.row()["value"] is None
+    assert found.runs["ettr_model"].to_list() == [None]

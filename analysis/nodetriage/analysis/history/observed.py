@@ -74,8 +74,13 @@ def logical_runs(history: History, settings: Observe | None = None) -> pl.DataFr
     )
 
 
-def with_prediction(runs: pl.DataFrame, rf_per_1000_node_days: float, settings: Observe | None = None) -> pl.DataFrame:
-    """`runs` with `ettr_model` (the exact form, the run's own queue time) and null where the model does not hold."""
+def with_prediction(
+    runs: pl.DataFrame, rf_per_1000_node_days: float | None, settings: Observe | None = None
+) -> pl.DataFrame:
+    """`runs` with `ettr_model`: the exact form with the run's own queue time.
+
+    Null where the model does not hold, and where no rate was measured (None).
+    """
     settings = settings or Observe()
     predicted = [_predicted(row, rf_per_1000_node_days, settings) for row in runs.iter_rows(named=True)]
     return runs.with_columns(pl.Series("ettr_model", predicted, dtype=pl.Float64))
@@ -118,8 +123,8 @@ def _attempts(history: History, settings: Observe) -> pl.DataFrame:
     return jobs.with_columns(pl.when("began").then(waited).otherwise(0.0).alias("queue_s"))
 
 
-def _predicted(row: dict[str, float], rf_per_1000_node_days: float, settings: Observe) -> float | None:
-    if not row["node_count"] or not row["productive_h"]:
+def _predicted(row: dict[str, float], rf_per_1000_node_days: float | None, settings: Observe) -> float | None:
+    if rf_per_1000_node_days is None or not row["node_count"] or not row["productive_h"]:
         return None
     try:
         run = Run(

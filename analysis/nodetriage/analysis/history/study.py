@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -96,8 +96,18 @@ class Study:
 
     @functools.cached_property
     def fleet_rate(self) -> FleetRate:
+        """Over jobs above the settings' size; where none ran, over those of whole nodes, and at last over all."""
         self.progress("measuring failure rates")
-        return rates.fleet_rate(self.jobs, self.window, FAILED, self.settings.rates.larger_than_gpus)
+        asked = self.settings.rates.larger_than_gpus
+        measured = rates.fleet_rate(self.jobs, self.window, FAILED, asked)
+        for smaller in (self.settings.rates.gpus_per_node - 1, 0):
+            if measured.node_days > 0 or smaller >= asked:
+                break
+            note = f"not measured above {asked} GPUs, where no job ran; this is the rate of jobs above {smaller} GPUs"
+            found = rates.fleet_rate(self.jobs, self.window, FAILED, smaller)
+            if found.node_days > 0:
+                measured = replace(found, rf=replace(found.rf, notes=(note, *found.rf.notes)))
+        return measured
 
     @functools.cached_property
     def linked(self) -> Linked:
@@ -115,8 +125,8 @@ class Study:
         self.progress("stitching runs")
         found = observed.logical_runs(self.history, self.settings.observed)
         rate = self.fleet_rate.rf.value
-        # NaN, where nothing ran, compares false.
-        return observed.with_prediction(found, rate if rate >= 0 else 0.0, self.settings.observed)
+        # NaN, where nothing ran, compares false; without a rate there is no prediction.
+        return observed.with_prediction(found, rate if rate >= 0 else None, self.settings.observed)
 
     @functools.cached_property
     def facts(self) -> Facts:

@@ -35,7 +35,7 @@ def draw_all(study: Study, directory: Path) -> list[Path]:
     rf = study.fleet_rate.rf.value
     rate = rf if rf > 0 else None
     buckets = rates.by_size(study.jobs, study.window, FAILED)
-    larger = study.settings.rates.larger_than_gpus
+    larger = study.fleet_rate.larger_than_gpus
     rolling = rates_over_time.rolling(study.jobs, study.window, FAILED, pl.col("category"), larger_than_gpus=larger)
     firsts = rates_over_time.check_annotations(study.history.events, study.window)
     weeks = losses.weeks(

@@ -18,8 +18,9 @@ def ettr_report(study: Study) -> list[Section]:
         f" restart {s.restart_min:g} min, checkpoints of {s.checkpoint_write_min:g} min every"
         f" {s.checkpoint_interval_min:g} min",
         "every end that is not COMPLETED counts as an interruption: a lower bound",
-        "ettr_model (model): exact form at the measured r_f with the run's own queue time; one run scatters by 1 to 3"
-        " points around it",
+        f"ettr_model (model): exact form at the r_f measured of jobs above {study.fleet_rate.larger_than_gpus} GPUs"
+        f" ({study.fleet_rate.rf.value:.3g} per 1000 node-days) with the run's own queue time; one run scatters by 1 to"
+        " 3 points around it",
     )
     return [
         Section("ettr_by_size", "Observed ETTR by job size", observed.by_size(study.runs), notes),

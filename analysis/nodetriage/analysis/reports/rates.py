@@ -49,7 +49,7 @@ def rates_report(study: Study) -> list[Section]:
     study.progress("failure rates by cause")
     category = pl.col("category")
     causes = rates_over_time.by_category(study.jobs, study.window, FAILED, category)
-    larger = study.settings.rates.larger_than_gpus
+    larger = study.fleet_rate.larger_than_gpus
     rolling = rates_over_time.rolling(study.jobs, study.window, FAILED, category, larger_than_gpus=larger)
     firsts = rates_over_time.check_annotations(study.history.events, study.window)
     days = rates_over_time.ROLLING_DAYS
