@@ -22,15 +22,21 @@ if TYPE_CHECKING:
 NAMES = ("mttf", "rates", "ettr", "goodput", "attribution", "lemons", "false-positives", "cascades")
 
 
+_FILES = {
+    "jobs": "sacct -P, sacct --json, Parquet or CSV, also packed; - is standard input; once for each file",
+    "events": "Parquet or CSV, as --jobs",
+    "outages": "drains, tickets, repairs: Parquet or CSV, as --jobs",
+}
+
+
 def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds `report`, `model` and `simulate`; the chosen one is `args.verb(args)`, which gives the exit status."""
     text = "report failures, their causes and cost, and lemon nodes, from the history"
     parser = subparsers.add_parser("report", help=text, description=text)
     parser.add_argument("name", nargs="?", default="all", choices=(*NAMES, "all"), help="(default: all)")
     source = parser.add_argument_group("input")
-    source.add_argument("--jobs", type=Path, metavar="FILE", help="sacct -P, sacct --json, Parquet or CSV")
-    source.add_argument("--events", type=Path, metavar="FILE", help="Parquet or CSV")
-    source.add_argument("--outages", type=Path, metavar="FILE", help="drains, tickets, repairs: Parquet or CSV")
+    for name, text in _FILES.items():
+        source.add_argument(f"--{name}", type=Path, action="append", metavar="FILE", help=text)
     source.add_argument("--database", metavar="URL", help="the controller's store: sqlite:////PATH, postgresql://...")
     source.add_argument("--topology", type=Path, metavar="FILE", help="node, rack, switch, ...: Parquet or CSV")
     moment.add_since(source, "not before")
@@ -69,6 +75,8 @@ def report(args: argparse.Namespace) -> int:
 
     if not (args.jobs or args.events or args.database or args.outages):
         return _say("report: expected --jobs, --events or --database", BAD_CONFIGURATION)
+    if [*(args.jobs or ()), *(args.events or ()), *(args.outages or ())].count(Path("-")) > 1:
+        return _say("report: standard input (-) can be read once; expected one option with it", BAD_CONFIGURATION)
     if args.since and args.until and args.until <= args.since:
         return _say("report: --until: expected a time after --since", BAD_CONFIGURATION)
     try:

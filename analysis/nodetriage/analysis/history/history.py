@@ -1,14 +1,16 @@
 """A history: jobs and events of a period, from files or the controller's store, and what was wrong with them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 import polars as pl
 
 from nodetriage.analysis.history.exposure import Window, ran, seconds
 from nodetriage.analysis.imports import event_table, sacct, sacct_json
+from nodetriage.analysis.imports import files as open_files
 from nodetriage.analysis.imports.csv_tables import read_csv
 from nodetriage.analysis.tables import (
     EVENTS,
@@ -20,6 +22,7 @@ from nodetriage.analysis.tables import (
     Schema,
     TableError,
     empty,
+    joined_jobs,
     read_parquet,
     sound_jobs,
 )
@@ -65,13 +68,16 @@ class History:
         return (self.until - self.since) / timedelta(days=1)
 
 
+Files: TypeAlias = Path | Sequence[Path] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a history comes from; None: there is no such source."""
+    """Where a history comes from; None: there is no such source. Of each kind of file there may be several."""
 
-    jobs: Path | None = None
-    events: Path | None = None
-    outages: Path | None = None
+    jobs: Files = None
+    events: Files = None
+    outages: Files = None
     database: str | None = None
     zone: str = "UTC"  # the time zone of sacct's times
 
@@ -84,27 +90,33 @@ def load(
     progress: Callable[[str], None] = lambda text: None,
 ) -> History:
     """Reads what `sources` names; without any it is an empty history. Raises TableError."""
-    jobs: dict[str, Imported] = {}
-    events: dict[str, Imported] = {}
-    outages: dict[str, Imported] = {}
-    if sources.jobs is not None:
-        progress(f"reading jobs from {sources.jobs}")
-        jobs[str(sources.jobs)] = read_jobs(sources.jobs, now, sources.zone, progress)
-    if sources.events is not None:
-        progress(f"reading events from {sources.events}")
-        events[str(sources.events)] = event_table.read_events(sources.events, now)
-    if sources.outages is not None:
-        outages[str(sources.outages)] = event_table.read_outages(sources.outages, now)
+    jobs = _files(sources.jobs, "jobs", lambda path: read_jobs(path, now, sources.zone, progress), progress)
+    events = _files(sources.events, "events", lambda path: event_table.read_events(path, now), progress)
+    outages = _files(sources.outages, "outages", lambda path: event_table.read_outages(path, now), progress)
     if sources.database is not None:
         progress("reading events from the store")
         first, last = (since - _LEAD if since else None), (until + _LAG if until else None)
         store = "the controller's store"
         events[store], outages[store] = event_table.read_store(sources.database, now, first, last)
-    read = of(_together(jobs, JOBS), _together(events, EVENTS), now, since, until, _together(outages, OUTAGES))
+    known = joined_jobs([i.frame for i in jobs.values()])
+    read = of(known.frame, _together(events, EVENTS), now, since, until, _together(outages, OUTAGES))
     problems: dict[str, Problems] = {}
     for source, found in [*jobs.items(), *events.items(), *outages.items()]:
         problems[source] = problems.get(source, Problems()) + found.problems
+    if known.problems != Problems():
+        problems["all jobs together"] = known.problems
     return replace(read, problems=problems)
+
+
+def _files(
+    files: Files, kind: str, reader: Callable[[Path], Imported], progress: Callable[[str], None]
+) -> dict[str, Imported]:
+    paths = [files] if isinstance(files, Path) else list(files or ())
+    read = {}
+    for path in paths:
+        progress(f"reading {kind} from {path}")
+        read[str(path)] = open_files.read(path, reader)
+    return read
 
 
 def of(

@@ -23,7 +23,14 @@ COLUMNS = (
 )
 
 # Slurm's name -> ours, where the text is the value.
-_TEXTS = {"jobname": "name", "user": "user", "partition": "partition", "qos": "qos", "exitcode": "exit_code"}
+_TEXTS = {
+    "cluster": "cluster",
+    "jobname": "name",
+    "user": "user",
+    "partition": "partition",
+    "qos": "qos",
+    "exitcode": "exit_code",
+}
 _TIMES = {"submit": "submit_at", "eligible": "eligible_at", "start": "start_at", "end": "end_at"}
 _NO_TIME = ("", "Unknown", "None", "N/A", "NONE", "0")
 

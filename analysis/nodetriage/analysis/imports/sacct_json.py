@@ -21,6 +21,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 _COLUMNS = (
     "jobid",
+    "cluster",
     "jobname",
     "user",
     "partition",
@@ -124,6 +125,7 @@ def _row(job: dict[str, Any]) -> dict[str, str | None] | None:
     time = _table(job, "time")
     return {
         "jobid": job_id,
+        "cluster": _text(job.get("cluster")),
         "jobname": _text(job.get("name")),
         "user": _text(job.get("user")) or _text(_table(job, "association").get("user")),
         "partition": _text(job.get("partition")),

@@ -95,7 +95,8 @@ def table(
     state, exit_code = _ends(fleet, faults, runs, epoch)
     job_id = _job_ids(runs.job)
     base = epoch_start_us(fleet, epoch)
-    user = rng.zipf(1.3, size=size) % 200
+    # All attempts of a job are of one user; their numbers follow one another.
+    user = (rng.zipf(1.3, size=size) % 200)[runs.job % max(size, 1)]
     frame = pl.DataFrame(
         {
             "job_id": job_id,
@@ -165,6 +166,7 @@ def _finish(frame: pl.DataFrame) -> pl.DataFrame:
     qos = pl.when(big).then(pl.lit("high")).when(small).then(pl.lit("low")).otherwise(pl.lit("normal"))
     name = pl.when(small).then(pl.lit("notebook")).when(big).then(pl.lit("pretrain")).otherwise(pl.lit("finetune"))
     return frame.with_columns(
+        cluster=pl.lit(None, dtype=pl.String),
         name=name,
         user=pl.lit("user") + pl.col("user").cast(pl.String).str.zfill(3),
         partition=pl.lit("gpu"),
