@@ -1,12 +1,14 @@
 """The two tables that every analysis reads, jobs and events: their columns, what a sound row is, Parquet in and out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
 import polars as pl
+
+from nodetriage.analysis.identity import SHARED_ID, told_apart
 
 TIME = pl.Datetime("us", "UTC")
 
@@ -78,7 +80,7 @@ FINAL_STATES = (
     "TIMEOUT",
 )
 
-_ONE_RUN = ("cluster", "user", "job_id", "attempt", "submit_at", "start_at")
+ONE_RUN = ("cluster", "user", "job_id", "attempt", "submit_at", "start_at")
 
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)  # an earlier time comes from a clock that was never set
 _AHEAD = timedelta(days=1)  # a time this far in the future is wrong
@@ -146,46 +148,16 @@ def sound_jobs(frame: pl.DataFrame, now: datetime) -> Imported:
     shaped = conform(frame, JOBS, ("job_id", "state"))
     left_out, sound = _split(shaped.frame, _impossible_jobs(now))
     runs = sound
-    if sound.select(_ONE_RUN).n_unique() < sound.height:
+    if sound.select(ONE_RUN).n_unique() < sound.height:
         by_end = sound.sort("end_at", nulls_last=False, maintain_order=True)
-        runs = by_end.unique(_ONE_RUN, keep="last", maintain_order=True)
+        runs = by_end.unique(ONE_RUN, keep="last", maintain_order=True)
         left_out["the same run twice"] = sound.height - runs.height
-    runs, same_id = _told_apart(runs)
+    runs, shared = told_apart(runs)
     doubts = runs.select(e.fill_null(False).sum().alias(k) for k, e in _doubtful_jobs().items())
     kept = {k: n for k, n in doubts.to_dicts()[0].items() if n} if runs.height else {}
-    return Imported(_numbered(runs), shaped.problems + Problems(kept, left_out) + same_id)
-
-
-def joined_jobs(frames: Sequence[pl.DataFrame]) -> Imported:
-    """Sound jobs of several files as one table: a run that two files have is one, and attempts count through all."""
-    if len(frames) < 2:
-        return Imported(frames[0] if frames else empty(JOBS))
-    together = pl.concat(frames).sort("end_at", nulls_last=False, maintain_order=True)
-    once = together.unique([c for c in _ONE_RUN if c != "attempt"], keep="last", maintain_order=True)
-    twice = together.height - once.height
-    runs, same_id = _told_apart(once.sort("start_at", "job_id", maintain_order=True))
-    numbered = _numbered(runs.with_columns(pl.lit(None, dtype=pl.Int32).alias("attempt")))
-    return Imported(numbered, Problems(left_out={"the same run in two files": twice} if twice else {}) + same_id)
-
-
-def _told_apart(runs: pl.DataFrame) -> tuple[pl.DataFrame, Problems]:
-    """Ids that Slurm gave twice (several clusters, numbers that began anew): the cluster or user becomes part of them.
-
-    A requeued run is of its job whoever its user is; so only first runs tell that an id had two owners.
-    """
-    first = runs.lazy().filter(pl.col("restarts").fill_null(0) == 0)
-    count = 0
-    for owner in ("cluster", "user"):
-        owned = first.select("job_id", owner).filter(pl.col(owner).is_not_null()).unique()
-        shared = owned.group_by("job_id").len().filter(pl.col("len") > 1).select("job_id").collect()
-        if shared.is_empty():
-            continue
-        here = pl.col("job_id").is_in(shared["job_id"].implode()) & pl.col(owner).is_not_null()
-        count += int(runs.select(here.sum()).item())
-        named = pl.when(here).then(pl.col("job_id") + "@" + pl.col(owner)).otherwise("job_id")
-        runs = runs.with_columns(named.alias("job_id"))
-        first = runs.lazy().filter(pl.col("restarts").fill_null(0) == 0)
-    return runs, Problems(kept={"a job id that several clusters or users had": count} if count else {})
+    if shared:
+        kept[SHARED_ID] = shared
+    return Imported(numbered(runs), shaped.problems + Problems(kept, left_out))
 
 
 def sound_events(frame: pl.DataFrame, now: datetime) -> Imported:
@@ -288,7 +260,7 @@ def _split(frame: pl.DataFrame, faults: Mapping[str, pl.Expr]) -> tuple[dict[str
     return left_out, frame.filter(kinds.is_null())
 
 
-def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
+def numbered(runs: pl.DataFrame) -> pl.DataFrame:
     """Attempts from 1 in order of start, where the source did not number them."""
     if runs["attempt"].null_count() == 0:
         return runs

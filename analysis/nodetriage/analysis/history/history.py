@@ -12,6 +12,7 @@ from nodetriage.analysis.history.exposure import Window, ran, seconds
 from nodetriage.analysis.imports import event_table, sacct, sacct_json
 from nodetriage.analysis.imports import files as open_files
 from nodetriage.analysis.imports.csv_tables import read_csv
+from nodetriage.analysis.imports.joined import joined_jobs
 from nodetriage.analysis.tables import (
     EVENTS,
     JOBS,
@@ -22,7 +23,6 @@ from nodetriage.analysis.tables import (
     Schema,
     TableError,
     empty,
-    joined_jobs,
     read_parquet,
     sound_jobs,
 )
