@@ -146,6 +146,32 @@ def test_pci_devices_come_from_uevent_or_from_single_files(tmp_path: Path) -> No
     assert [host.pci_driver(device) for device in host.pci_devices()] == ["mlx5_core", "nvidia", None]
 
 
+@pytest.mark.parametrize(
+    ("files", "known"),
+    [
+        ({"class": "0x030200\n"}, False),
+        ({"class": "0x030200\n", "uevent": "DRIVER=nvidia\n"}, False),
+        ({"class": "0x030200\n", "vendor": "", "device": "0x2330\n"}, False),
+        ({"uevent": "PCI_CLASS=30200\nPCI_ID=10DE\n"}, False),
+        ({"class": "0x030200\n", "uevent": "PCI_ID=10DE:2330\n"}, True),
+        ({"vendor": "0x10de\n", "device": "0x2330\n", "uevent": "PCI_CLASS=30200\n"}, True),
+    ],
+)
+def test_a_pci_device_that_does_not_say_what_it_is_hides_no_other_and_the_run_says_so(
+    tmp_path: Path, files: dict[str, str], known: bool
+) -> None:
+    whole = PciDevice("0000:1b:00.0", 0x10DE, 0x2330, 0x030200, f"{PCI}/0000:1b:00.0")
+    other = PciDevice("0000:1c:00.0", 0x10DE, 0x2330, 0x030200, f"{PCI}/0000:1c:00.0")
+    host = tree(
+        tmp_path,
+        **{"sys__bus__pci__devices__0000:1b:00.0__uevent": "PCI_CLASS=30200\nPCI_ID=10DE:2330\n"},
+        **{f"sys__bus__pci__devices__0000:1c:00.0__{name}": text for name, text in files.items()},
+    )
+
+    assert host.pci_devices() == ((whole, other) if known else (whole,))
+    assert host.excluded == (() if known else ("0000:1c:00.0",))
+
+
 def test_a_pci_device_is_asked_until_it_tells_twice_the_same_and_again_when_its_entry_was_made_anew(
     tmp_path: Path,
 ) -> None:

@@ -72,6 +72,15 @@ def test_a_gpu_that_is_expected_by_address_is_missed_by_name() -> None:
     assert faults(found(NODE, policy)) == {("0000:52:00.0", "gpu_missing", "CRITICAL")}
 
 
+@pytest.mark.parametrize(("expected", "severity"), [(0, "CRITICAL"), (1, "WARNING"), (2, "CRITICAL")])
+def test_a_gpu_that_nvml_leaves_out_is_no_reason_to_drain_where_the_site_expects_no_more(
+    expected: int, severity: str
+) -> None:
+    seven = replace(NODE, nvml=WELL[:1])
+
+    assert faults(found(seven, Policy(expected_gpus=expected))) == {(ADDRESSES[1], "gpu_not_enumerated", severity)}
+
+
 def test_a_gpu_that_the_site_ignores_is_neither_missing_nor_counted_nor_judged() -> None:
     policy = Policy(expected_gpus=2, expected_pci=ADDRESSES, ignore_pci=("0000:43:00.0",))
     left = Inventory(ADDRESSES[:1], WELL[:1], "", ADDRESSES[:1])

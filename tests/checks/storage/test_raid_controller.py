@@ -56,6 +56,23 @@ def test_the_lines_of_ssacli_are_read(volume: str, drive: str, expected: set[tup
 
 
 @pytest.mark.parametrize(
+    ("facts", "state", "bad"),
+    [
+        ("SAS, 600 GB, OK, active spare for 1I:3:3", "OK", False),
+        ("SAS HDD, 600 GB, Failed, active spare for 1I:3:3", "Failed", True),
+        ("SAS, 600 GB, Rebuilding, active spare", "Rebuilding", False),
+        ("SAS, ???, Failed, spare", "Failed", True),
+    ],
+)  # as users of hpacucli, hpssacli and ssacli show them
+def test_what_a_spare_stands_for_is_not_its_state(facts: str, state: str, bad: bool) -> None:
+    text = (
+        f"Smart Array P410 in Slot 1\n\n   array A (SAS)\n\n      physicaldrive 1I:1:7 (port 1I:box 1:bay 7, {facts})\n"
+    )
+
+    assert ssacli(text).drives == (Drive("raid1/1I:1:7", "", state, bad),)
+
+
+@pytest.mark.parametrize(
     ("state", "fault"),
     [
         ("Optl", None),

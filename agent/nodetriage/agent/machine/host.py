@@ -15,6 +15,7 @@ from nodetriage.agent.redfish_settings import RedfishSettings
 from nodetriage.checks.model import Check, ClockState, FsSpace, Gpu, KernelRecord, NvmlFailure, PciDevice, Program
 from nodetriage.checks.model.host import Process
 from nodetriage.checks.model.kernel_rules import KernelRules, matcher
+from nodetriage.checks.readers.pcie import functions
 
 Announce = Callable[[str], None]
 T = TypeVar("T")
@@ -204,37 +205,13 @@ class Host:
         return {name: known[name].described for name in sorted(known)}
 
     def pci_devices(self) -> tuple[PciDevice, ...]:
-        return tuple(sorted(self.entries(PCI_DEVICES, Host._pci_device).values(), key=lambda device: device.address))
-
-    def _pci_device(self, path: PurePosixPath) -> PciDevice:
-        """Reads `uevent`, which has all in one file; a recorded tree may have only the single files."""
-        try:
-            folder = self.link(path)
-        except OSError:  # a recorded tree may lack the links
-            folder = path
-        keys = self._uevent(str(path))
-        if "PCI_ID" in keys and "PCI_CLASS" in keys:
-            vendor, device = (int(number, 16) for number in keys["PCI_ID"].split(":"))
-            class_code = int(keys["PCI_CLASS"], 16)
-        else:
-            vendor, device, class_code = (int(self.text(path / name), 16) for name in ("vendor", "device", "class"))
-        is_virtual = self.exists(folder / "physfn")
-        return PciDevice(path.name.lower(), vendor, device, class_code, str(folder), is_virtual)
+        found = self.entries(PCI_DEVICES, functions.device)
+        for name in (name for name, device in found.items() if device is None):
+            self.exclude(name.lower())
+        return tuple(sorted((d for d in found.values() if d is not None), key=lambda device: device.address))
 
     def pci_driver(self, device: PciDevice) -> str | None:
-        if driver := self._uevent(device.folder).get("DRIVER"):
-            return driver
-        try:
-            return self.link(f"{device.folder}/driver").name
-        except FileNotFoundError:
-            return None
-
-    def _uevent(self, folder: str) -> dict[str, str]:
-        """The device's keys and values; empty where a recorded tree lacks the file."""
-        try:
-            return dict(line.split("=", 1) for line in self.text(f"{folder}/uevent").splitlines() if "=" in line)
-        except FileNotFoundError:
-            return {}
+        return functions.driver(self, device)
 
     def gpus(self, whole: bool = False) -> tuple[Gpu, ...]:
         gpus = self._machine.gpus(whole, self._nvidia_gpus)

@@ -59,8 +59,11 @@ def judge(now: Inventory, before: Inventory | None, policy: Policy) -> Iterator[
             yield Finding("nvidia-driver", "gpu_driver_unusable", severity, {"why": now.why, "on_bus": len(bus)})
         return
     yield from _unanswered([a for a in now.nvml if a.pci not in ignored], policy)
+    # The site set fewer GPUs than there are: it does not miss this one.
+    enough = 0 < policy.expected_gpus <= sum(a.failure is None for a in now.nvml)
     for address in sorted(set(bus) - {a.pci for a in now.nvml}):
-        yield Finding(address, "gpu_not_enumerated", Severity.CRITICAL, {"nvml_count": len(now.nvml)})
+        severity = Severity.WARNING if enough else Severity.CRITICAL
+        yield Finding(address, "gpu_not_enumerated", severity, {"nvml_count": len(now.nvml)})
 
 
 def _unanswered(nvml: Sequence[Answer], policy: Policy) -> Iterator[Finding]:

@@ -203,7 +203,7 @@ class Host(Protocol):
         ...
 
     def pci_devices(self) -> tuple[PciDevice, ...]:
-        """All PCI functions, by address, remembered as with `entries`."""
+        """All PCI functions, by address, remembered as with `entries`. It excludes what does not say what it is."""
         ...
 
     def pci_driver(self, device: PciDevice) -> str | None:

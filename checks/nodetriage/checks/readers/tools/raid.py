@@ -96,7 +96,7 @@ def ssacli(text: str) -> Raid:
                 state = next((f for f in reversed(facts) if not f.endswith("complete") and "%" not in f), "")
                 volumes.append(Volume(f"raid{slot}/v{found[2]}", "", level, _state(state)))
             else:
-                state = next((f for f in reversed(facts) if f not in ("spare", "active spare")), "")
+                state = next((f for f in reversed(facts) if not f.endswith("spare") and "spare for" not in f), "")
                 drives.append(_drive(f"raid{slot}/{found[2]}", "", state))
     if not slot:
         raise ValueError(f"ssacli: expected a controller, got {text[:80]!r}")
