@@ -126,6 +126,15 @@ def test_a_port_that_gives_nonsense_is_found_and_does_not_hide_the_others(put: P
     assert name.replace("__", "/") in str(findings[0].evidence["error"])
 
 
+@pytest.mark.parametrize("rate", ["", "??", "-1 Gb/sec (4X)", "40 Gb/sec (-1X QDR)"])
+def test_the_rate_of_a_port_that_is_not_up_is_never_its_fault(put: Put, tmp_path: Path, rate: str) -> None:
+    """A driver knows none: an unused port is then no fault, and one with a role is down, not unreadable."""
+    put("mlx5_0", state="1: DOWN", phys_state="2: Polling", rate=rate)
+
+    assert set(faults(list(judge(read(Host(tmp_path)), None, COMPUTE)))) == {"ib_link_down"}
+    assert list(judge(read(Host(tmp_path)), None, Policy())) == []
+
+
 @pytest.mark.parametrize("error", ["EIO", "ENODEV", "EINVAL", "EAGAIN"])
 def test_a_port_whose_state_cannot_be_read_is_found(put: Put, tmp_path: Path, error: str) -> None:
     put("mlx5_0")

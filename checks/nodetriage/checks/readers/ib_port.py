@@ -171,11 +171,11 @@ def _named(host: Host, path: str) -> str:
 
 
 def _rate(host: Host, path: str, needed: bool) -> tuple[float, int, str]:
-    """Zeros where a port that is not up has no rate. Raises OSError, ValueError."""
+    """Zeros where a port that is not up has no rate, or none that means anything. Raises OSError, ValueError."""
     text = host.text(path) if needed else optional_text(host, path)
-    if not text and not needed:
-        return 0, 0, ""
     found = _RATE.fullmatch(text)
+    if not found and not needed:
+        return 0, 0, ""
     if not found:
         raise ValueError(f"{path}: expected a rate in Gb/sec, got {text[:40]!r}")
     return float(found[1]), int(found[2] or 0), found[3] or ""

@@ -11,7 +11,7 @@ from nodetriage.checks.rules.gpu import recovery_action
 
 PREEMPTED = 45  # a victim: its channel was torn down for what came before
 APPLICATION = "gpu_xid_application"
-_CAUSE = re.compile(r"caused by previous Xid (\d{1,6})")
+_CAUSE = re.compile(r"caused by previous (?:Xid )?(\d{1,6})")
 _FLAGS = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _ACTION = re.compile(r"from 0x([0-9a-fA-F]{1,8})\b.{0,80}?\bto 0x([0-9a-fA-F]{1,8})\b")
 _PLACE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
