@@ -80,6 +80,23 @@ def test_a_kernel_without_numa_nodes_counts_the_memory_of_coherent_gpus_too(tmp_
     assert finding.evidence == {"found_gib": 484.0, "expected_gib": 960}
 
 
+@pytest.mark.parametrize(
+    ("cpu", "known"), [("CPU implementer\t: 0x41\n", False), ("vendor_id\t: GenuineIntel\n", True)]
+)
+def test_a_gpu_that_may_share_an_unknown_part_of_memory_leaves_it_unmeasured(
+    tmp_path: Path, cpu: str, known: bool
+) -> None:
+    put(tmp_path, "proc/meminfo", f"MemTotal:       {960 * GIB} kB")
+    put(tmp_path, "proc/cpuinfo", cpu)
+    put(tmp_path, "sys/bus/pci/devices/0000:01:00.0/uevent", "PCI_CLASS=30200\nPCI_ID=10DE:3FFF\n")
+
+    if known:
+        assert mem_size.read(Host(tmp_path)) == 960 * GIB
+    else:
+        with pytest.raises(Unavailable, match="10de:3fff"):
+            mem_size.read(Host(tmp_path))
+
+
 @pytest.mark.parametrize("text", ["all", "0-", "0-1-2", "99999"])
 def test_a_list_of_nodes_that_is_none_is_broken(tmp_path: Path, text: str) -> None:
     put(grace(tmp_path, (GIB,), (GIB,)), "sys/devices/system/node/has_cpu", text)

@@ -51,8 +51,9 @@ def test_a_recovery_action_of_zero_takes_the_fault_back() -> None:
     assert worth(154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)").over
 
 
-def test_a_preempted_channel_names_its_cause_and_stays_without_weight() -> None:
-    found = worth(45, "pid=60122, name=python3, Ch 00000001 caused by previous Xid 149")
+@pytest.mark.parametrize("told", ["caused by previous Xid 149", ", Info 0x4c014, caused by previous 149"])
+def test_a_preempted_channel_names_its_cause_and_stays_without_weight(told: str) -> None:
+    found = worth(45, f"pid=60122, name=python3, Ch 00000001 {told}")
 
     assert (found.fault, found.severity) == ("gpu_xid_application", Severity.INFO)
     assert found.evidence == {"cause_xid": 149}

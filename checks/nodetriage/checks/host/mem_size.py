@@ -16,9 +16,12 @@ _TOTAL = re.compile(r"^(?:Node \d+ )?MemTotal:\s+(\d{1,15}) kB$", re.MULTILINE |
 _NODES = "/sys/devices/system/node"
 _CXL = "/sys/bus/cxl/devices/region*"  # memory on CXL is the host's, though no CPU is in its node
 _KIB_PER_GIB = 1 << 20
-# GiB that each GPU adds to MemTotal, by PCI device: GH200 with 96 and 144 GB, GB200, GB300. Only for a kernel without
-# NUMA nodes, which cannot say it.
-_COHERENT_GIB = {0x2342: 95, 0x2348: 143, 0x2941: 185, 0x31C2: 277}
+# GiB that each GPU adds to MemTotal, by PCI device, as nvidia-smi gives them in public reports: GH200 97,871 MiB, GH200
+# 144G (142.5 GiB by cuDeviceTotalMem), GB200 189,471 MiB, GB300 284,208 MiB. Only for a kernel without NUMA nodes,
+# which cannot say it.
+_COHERENT_GIB = {0x2342: 95, 0x2348: 143, 0x2941: 185, 0x31C2: 277, 0x31C3: 277}
+_CPUS = "/proc/cpuinfo"
+_ARM = "CPU implementer"  # only there does a GPU share memory with the CPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +34,28 @@ class Policy:
 
 
 def read(host: Host) -> int:
-    """The CPUs' memory in KiB. Raises Unavailable without the file, ValueError where it has no such line."""
+    """The CPUs' memory in KiB.
+
+    Raises Unavailable without the file, or where GPUs may have an unknown part of it; ValueError for another form.
+    """
     if not host.exists(_FILE):
         raise Unavailable(f"no {_FILE}")
     total = _total(host, _FILE)
     with_cpu, with_memory = _nodes(host, "has_cpu"), _nodes(host, "has_memory")
     if not with_cpu or not with_memory:
-        gpus = (_COHERENT_GIB.get(d.device, 0) for d in host.pci_devices() if d.is_nvidia_gpu and not d.is_virtual)
-        return max(0, total - sum(gpus) * _KIB_PER_GIB)
+        return max(0, total - _of_gpus(host) * _KIB_PER_GIB)
     if with_memory <= with_cpu or host.glob(_CXL):
         return total
     return sum(_total(host, f"{_NODES}/node{node}/meminfo") for node in sorted(with_memory & with_cpu))
+
+
+def _of_gpus(host: Host) -> int:
+    """GiB of MemTotal that are the GPUs'. Raises Unavailable where that is not known."""
+    devices = [d.device for d in host.pci_devices() if d.is_nvidia_gpu and not d.is_virtual]
+    strange = [device for device in devices if device not in _COHERENT_GIB]
+    if strange and host.exists(_CPUS) and _ARM in host.text(_CPUS):
+        raise Unavailable(f"no NUMA nodes, and the part of GPUs 10de:{strange[0]:04x} in MemTotal is not known")
+    return sum(_COHERENT_GIB.get(device, 0) for device in devices)
 
 
 def _total(host: Host, path: str) -> int:
