@@ -1,12 +1,16 @@
 """Whatever agent, database and Slurm lose or change: after one round of looking they agree."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 from drift import FAULTS, NODES, Drift
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodetriage.checks.model import Confidence, Severity
 from nodetriage.controller.policy.agents.resync import StatedFinding, StatedSet, differences
-from nodetriage.controller.policy.state import EventKind
+from nodetriage.controller.policy.findings import MAX_FINDINGS
+from nodetriage.controller.policy.state import EventKind, FindingFact, NodeFacts
 
 BOOT = "b"
 OFF_BUS = StatedFinding("gpu_xid", "GPU-1", "gpu_off_bus", Severity.CRITICAL, Confidence.STATE)
@@ -109,3 +113,21 @@ def test_the_controllers_own_findings_are_no_part_of_an_agents_set() -> None:
 def test_of_a_node_that_the_controller_does_not_know_everything_is_learned() -> None:
     found = differences(None, StatedSet(BOOT, 7, (OFF_BUS,)))
     assert [(c.kind, c.fault) for c in found] == [(EventKind.STARTED, ""), (EventKind.RAISED, "gpu_off_bus")]
+
+
+def test_of_a_node_with_more_findings_than_are_kept_only_graver_ones_are_learned() -> None:
+    """Without that, each comparison would store again what the one before pushed out."""
+
+    def stated(number: int, severity: Severity) -> StatedFinding:
+        return StatedFinding("gpu_xid", f"GPU-{number}", "gpu_xid_application", severity, Confidence.STATE)
+
+    def known(number: int) -> FindingFact:
+        at = datetime(2026, 12, 1, tzinfo=UTC)
+        return FindingFact("gpu_xid", f"GPU-{number}", "gpu_xid_application", Severity.WARNING, at, at, 1, BOOT, number)
+
+    full = NodeFacts("n1", boot_id=BOOT, findings=tuple(known(k) for k in range(1, MAX_FINDINGS + 1)))
+    others = (stated(1000, Severity.WARNING), stated(1001, Severity.CRITICAL))
+    told = StatedSet(BOOT, 500, others, left_out=9)
+    assert [c.component for c in differences(full, told)] == ["GPU-1001"]
+    room = replace(full, findings=full.findings[:-1])
+    assert [c.component for c in differences(room, told)] == ["GPU-1000", "GPU-1001"]

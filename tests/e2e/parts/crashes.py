@@ -37,7 +37,8 @@ class LogFile:
 
     def write(self, text: str) -> None:
         self._count += 1
-        self._file.write(f"3,{self._count},{1_000_000 + self._count},-;{text}\n".encode())
+        now_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000  # older ones are history for a first look
+        self._file.write(f"3,{self._count},{now_us},-;{text}\n".encode())
 
     def close(self) -> None:
         self._file.close()

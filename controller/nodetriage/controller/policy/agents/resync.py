@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nodetriage.checks.model import Confidence, Severity
+from nodetriage.controller.policy.findings import MAX_FINDINGS
 from nodetriage.controller.policy.liveness import CONTROLLER_BOOT
 from nodetriage.controller.policy.state import EventKind, FindingFact, NodeFacts
 from nodetriage.service import open_set
@@ -70,17 +71,28 @@ def digest(node: NodeFacts | None) -> bytes:
 
 
 def differences(node: NodeFacts | None, stated: StatedSet) -> tuple[Correction, ...]:
-    """What makes the two agree. A finding with a newer event than the stated set takes into account is left alone."""
+    """What makes the two agree. A finding with a newer event than the stated set takes into account is left alone.
+
+    Of a node with more open findings than are kept, only those are learned that are graver than one that is kept.
+    """
     if node is None or node.boot_id != stated.boot_id:
         started = Correction(EventKind.STARTED, why=NEW_BOOT)
         return (started, *(_of(EventKind.RAISED, f, UNKNOWN) for f in stated.findings))
     known = {f.key: f for f in node.findings if f.boot_id == stated.boot_id}
     there = {f.key for f in stated.findings}
-    found = [c for f in stated.findings if (c := _learned(known.get(f.key), f, stated)) is not None]
+    fits = [f for f in stated.findings if f.key in known or f.severity > _least(node)]
+    found = [c for f in fits if (c := _learned(known.get(f.key), f, stated)) is not None]
     ghosts = (f for f in _of_agent(node) if f.key not in there and f.seq <= stated.as_of_seq)
     if not stated.left_out:
         found += (c for f in ghosts if (c := _ended(f, stated)) is not None)
     return tuple(found)
+
+
+def _least(node: NodeFacts) -> int:
+    """What a further finding must be graver than: the mildest one, where no more are kept; -1 where there is room."""
+    if len(node.findings) < MAX_FINDINGS or any(not f.is_open for f in node.findings):
+        return -1
+    return min(f.severity for f in node.findings)
 
 
 def _learned(known: FindingFact | None, stated: StatedFinding, of: StatedSet) -> Correction | None:
