@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nodetriage.checks.model import Confidence, Severity
 from nodetriage.controller.policy.agents.resync import StatedFinding, StatedSet, differences
 from nodetriage.controller.policy.findings import MAX_FINDINGS
-from nodetriage.controller.policy.state import EventKind, FindingFact, NodeFacts
+from nodetriage.controller.policy.state import EventKind, FindingFact, NodeFacts, NodeState
 
 BOOT = "b"
 OFF_BUS = StatedFinding("gpu_xid", "GPU-1", "gpu_off_bus", Severity.CRITICAL, Confidence.STATE)
@@ -121,11 +121,14 @@ def test_of_a_node_with_more_findings_than_are_kept_only_graver_ones_are_learned
     def stated(number: int, severity: Severity) -> StatedFinding:
         return StatedFinding("gpu_xid", f"GPU-{number}", "gpu_xid_application", severity, Confidence.STATE)
 
+    at = datetime(2026, 12, 1, tzinfo=UTC)
+
     def known(number: int) -> FindingFact:
-        at = datetime(2026, 12, 1, tzinfo=UTC)
         return FindingFact("gpu_xid", f"GPU-{number}", "gpu_xid_application", Severity.WARNING, at, at, 1, BOOT, number)
 
-    full = NodeFacts("n1", boot_id=BOOT, findings=tuple(known(k) for k in range(1, MAX_FINDINGS + 1)))
+    full = NodeFacts(
+        "n1", NodeState.HEALTHY, at, boot_id=BOOT, findings=tuple(known(k) for k in range(1, MAX_FINDINGS + 1))
+    )
     others = (stated(1000, Severity.WARNING), stated(1001, Severity.CRITICAL))
     told = StatedSet(BOOT, 500, others, left_out=9)
     assert [c.component for c in differences(full, told)] == ["GPU-1001"]
