@@ -35,6 +35,8 @@ JOBS: Schema = {
     "restarts": pl.Int32(),
     "excluded_nodes": pl.List(pl.String()),  # sbatch --exclude
     "preempted_by": pl.String(),  # job_id of the job that took its place; null: not known
+    "failed_node": pl.String(),  # the node whose failure ended the job, as Slurm names it
+    "failed_steps": pl.Int32(),  # steps that ended badly; null: not known
 }
 
 # One row an event that a node reported.

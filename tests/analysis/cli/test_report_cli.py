@@ -127,7 +127,8 @@ def test_what_ended_one_job_is_told(capsys: pytest.CaptureFixture[str], simulate
     out = run(capsys, "--job", job["job_id"], *inputs(simulated))
     assert f"Attempts of job {job['job_id']}" in out
     assert job["fault"] in out
-    assert "nothing in this period" in run(capsys, "--job", "no such job", *inputs(simulated))
+    assert main.main(["report", "--job", "no such job", *inputs(simulated)]) == 3
+    assert "--job no such job: no such job touches the period" in capsys.readouterr().err
 
 
 def test_a_saved_history_gives_the_same_reports(
@@ -216,3 +217,24 @@ def test_every_report_and_column_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "history.md").read_text(encoding="utf-8")
     for word in (*main.NAMES, *JOBS, *EVENTS, *OUTAGES):
         assert f"`{word}`" in page
+
+
+def test_what_the_input_lacks_is_not_measured_and_no_zero(
+    capsys: pytest.CaptureFixture[str], simulated: Path, tmp_path: Path
+) -> None:
+    without_events = run(capsys, "all", "--jobs", str(simulated / "jobs.parquet"))
+    assert "ALARM no events of agents: causes, false positives and Xids are not measured" in without_events
+    assert "r_f is a lower bound" in without_events
+    assert "no problem with the input" not in without_events
+    assert "not measured: no outages are recorded" in without_events
+    assert "within budget" not in without_events
+    whole = run(capsys, "all", *inputs(simulated))
+    assert "no events of agents" not in whole
+    assert "lower bound: without events" not in whole
+    last = pl.read_parquet(simulated / "jobs.parquet").sort("start_at").unique("job_id", keep="last")
+    last.with_columns(gpus=pl.lit(None, dtype=pl.Int32)).write_parquet(tmp_path / "jobs.parquet")
+    poor = run(capsys, "mttf", "--jobs", str(tmp_path / "jobs.parquet"))
+    assert "requeued jobs have fewer attempts here than Restarts says" in poor
+    assert "gpus is empty in every row" in poor
+    assert "sacct -a -X -D -P" in poor
+    assert "than Restarts says" not in whole

@@ -208,3 +208,16 @@ def test_what_a_check_adds_is_what_would_be_lost_without_it(made: Any) -> None:
 def test_like_priority_counts_checks_at_the_highest_severity(made: Any) -> None:
     assert cooccurrence.like_priority_share(together(made)) == pytest.approx(4 / 11)
     assert cooccurrence.like_priority_share(attribution.attribute(made.past([]))) is None
+
+
+def test_the_node_that_slurm_lost_is_blamed_where_no_check_names_one(made: Any) -> None:
+    nodes = ["n0", "n1", "n2"]
+    rows = [
+        made.job(0, 60, "NODE_FAIL", job_id="1", nodes=nodes, failed_node="n2"),
+        made.job(0, 60, "NODE_FAIL", job_id="2", nodes=nodes, failed_node="other"),
+        made.job(0, 60, "FAILED", job_id="3", nodes=nodes, failed_node="n1"),
+        made.job(100, 60, "NODE_FAIL", job_id="4", nodes=nodes, failed_node="n2"),
+    ]
+    found = attribution.attribute(made.past(rows, [made.event("n0", 159, "gpu_off_bus")])).ends
+    blamed = dict(found.select("job_id", "blamed").iter_rows())
+    assert blamed == {"1": ["n2"], "2": [], "3": [], "4": ["n0"]}

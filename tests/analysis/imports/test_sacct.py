@@ -209,3 +209,75 @@ def test_no_bytes_after_a_header_raise(junk: bytes) -> None:
     source = io.BytesIO(b"JobID|State|JobName\n" + junk)
     for batch in sacct.rows_of(source):
         assert batch.frame.schema == pl.Schema(JOBS)
+
+
+def berlin(tmp_path: Path, start: str, end: str, elapsed: int, **columns: str) -> tuple[datetime, datetime]:
+    line = row(Submit=start, Start=start, End=end, ElapsedRaw=str(elapsed), **columns)
+    (found,) = read(tmp_path, line, zone="Europe/Berlin").frame.to_dicts()
+    return found["start_at"], found["end_at"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "elapsed", "start_utc", "end_utc"),
+    [
+        ("02:30", "10:00", 27_000, (1, 30), (9, 0)),  # started in the second 02:30
+        ("02:30", "10:00", 30_600, (0, 30), (9, 0)),  # in the first
+        ("01:30", "02:30", 7200, (23, 30), (1, 30)),  # ended in the second
+        ("01:30", "02:30", 3600, (23, 30), (0, 30)),
+        ("02:10", "02:50", 6000, (0, 10), (1, 50)),  # from the first to the second
+        ("02:10", "02:50", 2400, (0, 10), (0, 50)),
+        ("04:00", "10:00", 18_000, (3, 0), (9, 0)),  # nothing comes twice here: the times stand
+    ],
+)
+def test_the_hour_that_comes_twice_moves_the_time_that_lies_in_it(
+    tmp_path: Path, start: str, end: str, elapsed: int, start_utc: tuple[int, int], end_utc: tuple[int, int]
+) -> None:
+    first, last = berlin(tmp_path, f"2025-10-26T{start}:00", f"2025-10-26T{end}:00", elapsed)
+    assert ((first.hour, first.minute), (last.hour, last.minute)) == (start_utc, end_utc)
+
+
+STEPPED = "JobID|State|ExitCode|Start|End|NodeList"
+
+
+def stepped(job: str, state: str, code: str = "0:0") -> str:
+    return f"{job}|{state}|{code}|2025-03-01T10:05:00|2025-03-01T11:05:00|n1"
+
+
+def test_steps_that_ended_badly_are_counted_with_their_job(tmp_path: Path) -> None:
+    lines = [
+        stepped("1", "COMPLETED"), stepped("1.batch", "COMPLETED"), stepped("1.0", "FAILED", "0:9"),
+        stepped("1.1", "CANCELLED by 7", "0:15"), stepped("2", "COMPLETED"), stepped("2.batch", "COMPLETED"),
+        stepped("3", "COMPLETED"),
+    ]  # fmt: skip
+    found = read(tmp_path, *lines, header=STEPPED)
+    assert dict(found.frame.select("job_id", "failed_steps").iter_rows()) == {"1": 2, "2": 0, "3": None}
+    torn = list(sacct.rows_of(io.BytesIO("\n".join([STEPPED, *lines, ""]).encode()), block_bytes=70))
+    rows = [r for b in torn for r in b.frame.select("job_id", "failed_steps").rows()]
+    assert rows == [("1", 2), ("2", 0), ("3", None)]
+    assert sum(b.problems.left_out.get("a step, not a job", 0) for b in torn) == 4
+
+
+def test_without_steps_the_derived_exit_code_says_that_one_ended_badly(tmp_path: Path) -> None:
+    header = STEPPED + "|DerivedExitCode|FailedNode"
+    lines = [stepped("1", "COMPLETED") + "|9:0|", stepped("2", "COMPLETED") + "|0:0|n1"]
+    found = read(tmp_path, *lines, header=header).frame.sort("job_id")
+    assert found["failed_steps"].to_list() == [1, 0]
+    assert found["failed_node"].to_list() == [None, "n1"]
+
+
+ALIGNED = """JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
+------------ ---------- ---------- ---------- ---------- ---------- --------
+1488666      a1ql_2012+       main      acct1          4 OUT_OF_ME+    0:125
+"""
+
+
+def test_a_table_without_separators_or_without_times_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt"
+    path.write_text(ALIGNED)
+    with pytest.raises(TableError, match=r"jobs\.txt: an aligned table.*sacct with -P"):
+        read_jobs(path, NOW)
+    path.write_text("JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n1|a|gpu|b|4|COMPLETED|0:0\n")
+    with pytest.raises(TableError, match=r"no column Start, End.*sacct -a -X -D -P"):
+        read_jobs(path, NOW)
+    path.write_text("JobID|State|End\n1|COMPLETED|2025-03-01T10:05:00\n")
+    assert read_jobs(path, NOW).frame.height == 1

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """0 done, 3 the input cannot be read, 78 the command or the settings are wrong."""
+    """0 done, 3 the input cannot be read or lacks the job, 78 the command or the settings are wrong."""
     from nodetriage.analysis.tables import TableError
     from nodetriage.checks.model.settings import ConfigError
 
@@ -106,7 +106,9 @@ def _report(args: argparse.Namespace) -> int:
     plan = topology.read(args.topology) if args.topology else None
     under = study.Study(read, settings, progress, plan)
     names = NAMES if args.name == "all" else (args.name,)
-    reports = made.about_job(under, args.job) if args.job else made.make(under, names)
+    if args.job and not (job_ids := made.job_ids(read, args.job)):
+        return _say(f"report: --job {args.job}: no such job touches the period of this history", UNKNOWN)
+    reports = made.about_job(under, job_ids) if args.job else made.make(under, names)
     if args.plots:
         from nodetriage.analysis.plots import history_plots
 

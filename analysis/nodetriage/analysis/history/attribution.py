@@ -86,8 +86,16 @@ def attribute(history: History, settings: Attribution | None = None) -> Attribut
         .join(primary, on="run", how="left", maintain_order="left")
         .join(_per_run(causes), on="run", how="left", maintain_order="left")
         .join(_blame(causes, ended, settings), on="run", how="left", maintain_order="left")
+        .join(_named_by_slurm(ended), on="run", how="left", maintain_order="left")
     )
     return Attributed(_judged(ends), causes, settings)
+
+
+def _named_by_slurm(ended: pl.DataFrame) -> pl.DataFrame:
+    """run, lost: the node of the run's own that Slurm says failed. One that is not the run's is a mistake."""
+    own = pl.col("failed_node").is_in(pl.col("nodes"))
+    named = ended.filter(pl.col("failed_node").is_not_null()).filter(own.fill_null(False))
+    return named.select("run", pl.col("failed_node").alias("lost"))
 
 
 def window(settings: Attribution) -> tuple[pl.Expr, pl.Expr]:
@@ -175,10 +183,21 @@ def _judged(ends: pl.DataFrame) -> pl.DataFrame:
             pl.col("blamed").fill_null(pl.lit([], dtype=pl.List(pl.String))),
             pl.col("user_seen").fill_null(False),
         )
+        .with_columns(*_lost())
         .with_columns(
             (pl.col("verdict") == INFRASTRUCTURE)
             .and_((pl.col("domains") & _USER > 0) | pl.col("user_seen"))
             .alias("possibly_user")
         )
-        .drop("primary_domains", "remaining", "user_seen")
+        .drop("primary_domains", "remaining", "user_seen", "lost")
+    )
+
+
+def _lost() -> tuple[pl.Expr, pl.Expr]:
+    """Without evidence that names a node, the node that Slurm lost is the one."""
+    none = (pl.col("blamed").list.len() == 0) & ~pl.col("shared") & pl.col("lost").is_not_null()
+    none &= pl.col("verdict").is_in((INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL))
+    return (
+        pl.when(none).then(pl.concat_list("lost")).otherwise("blamed").alias("blamed"),
+        pl.when(none).then(pl.coalesce("node", "lost")).otherwise("node").alias("node"),
     )

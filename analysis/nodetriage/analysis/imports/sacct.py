@@ -1,12 +1,12 @@
 """Job history from `sacct -P` text, streamed a block at a time.
 
-The command for sacct (docs/history.md gives the reasons): TZ=UTC sacct -a -D -P --delimiter='|#' -S ... -o COLUMNS
+`COMMAND` is the command for sacct; docs/history.md gives the reasons.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
@@ -18,9 +18,11 @@ from nodetriage.checks.model.settings import ConfigError
 from nodetriage.controller.slurm.node_list import NO_LIST
 
 COLUMNS = (
-    "JobID,User,Partition,QOS,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,Suspended,NNodes,NodeList,"
-    "AllocTRES,SubmitLine,JobName"
+    "JobID,User,Partition,QOS,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,Suspended,NNodes,NodeList,AllocTRES,"
+    "Cluster,DerivedExitCode,SubmitLine,JobName"
 )
+NEWER_COLUMNS = "FailedNode,Restarts"  # sacct 22.05 knows neither
+COMMAND = f"TZ=UTC sacct -a -X -D -P --delimiter='|#' -S 2026-01-01 -o {NEWER_COLUMNS},{COLUMNS}"
 
 # Slurm's name -> ours, where the text is the value.
 _TEXTS = {
@@ -32,6 +34,7 @@ _TEXTS = {
     "exitcode": "exit_code",
 }
 _TIMES = {"submit": "submit_at", "eligible": "eligible_at", "start": "start_at", "end": "end_at"}
+BAD_STEPS = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED", "BOOT_FAIL", "DEADLINE")
 _NO_TIME = ("", "Unknown", "None", "N/A", "NONE", "0")
 
 _EXCLUDED = r"(?:--exclude(?:=|\s+)|(?:^|\s)-x\s*)(\S+)"
@@ -75,15 +78,30 @@ def batches(path: Path, zone: str = "UTC") -> Iterator[Imported]:
 
 
 def rows_of(source: BinaryIO, zone: str = "UTC", block_bytes: int = BLOCK_BYTES) -> Iterator[Imported]:
-    """The same from an open file. Raises TableError where it has no header with JobID and State."""
+    """The same from an open file. Raises TableError where it has no header with JobID and State, or no times."""
+    held: pl.DataFrame | None = None
     for header, lines, problems in records(source, block_bytes):
-        rows = normalise(_columns(header, lines), zone)
+        raw = _columns(header, lines)
+        if raw.height and not {"start", "end"} & set(raw.columns):
+            raise TableError(f"no column Start, End: without times nothing can be counted; run: {COMMAND}")
+        raw = raw if held is None else pl.concat([held, raw])
+        # The steps of a job follow it; those of a block's last job may be in the next.
+        last_job = raw.with_row_index("at").filter(~_is_step())["at"].max()
+        cut = last_job if isinstance(last_job, int) else 0
+        rows, held = normalise(raw[:cut], zone), raw[cut:]
         yield Imported(rows.frame, problems + rows.problems)
+    if held is not None:
+        rows = normalise(held, zone)
+        yield Imported(rows.frame, rows.problems)
+
+
+def _is_step() -> pl.Expr:
+    return pl.col("jobid").str.contains(".", literal=True)
 
 
 def normalise(raw: pl.DataFrame, zone: str) -> Imported:
     """Rows of text under Slurm's column names in lower case, as rows of JOBS. Steps are left out and counted."""
-    jobs = raw.filter(~pl.col("jobid").str.contains(".", literal=True))
+    jobs = raw.with_columns(_failed_steps(raw.columns)).filter(~_is_step())
     left_out = {"a step, not a job": raw.height - jobs.height} if jobs.height < raw.height else {}
     kept: dict[str, int] = {}
     have = set(jobs.columns)
@@ -91,6 +109,7 @@ def normalise(raw: pl.DataFrame, zone: str) -> Imported:
     shaped = jobs.select(
         pl.col("jobid").str.strip_chars().alias("job_id"),
         pl.col("state").str.extract(r"^\s*([A-Z_]+)").alias("state"),
+        "failed_steps",
         *(pl.col(slurm).replace("", None).alias(ours) for slurm, ours in _TEXTS.items() if slurm in have),
         *times,
         *_numbers(have),
@@ -100,13 +119,25 @@ def normalise(raw: pl.DataFrame, zone: str) -> Imported:
         if bad := int((written & shaped[ours].is_null()).sum()):
             kept[f"{slurm} cannot be read"] = bad
     shaped = _with_lists(shaped, jobs, kept)
-    shaped = _with_clock_changes(shaped, jobs, kept)
+    shaped = _with_clock_changes(shaped, jobs, kept, zone)
     return Imported(_complete(shaped), Problems(kept, left_out))
+
+
+def _failed_steps(have: Collection[str]) -> pl.Expr:
+    """How many steps of the job ended badly; null where neither steps nor the highest exit code of them are known."""
+    bad = _is_step() & pl.col("state").str.strip_chars().str.contains(rf"^(?:{'|'.join(BAD_STEPS)})\b")
+    job = (~_is_step()).cum_sum()
+    seen = pl.when(_is_step().sum().over(job) > 0).then(bad.sum().over(job)).cast(pl.Int32)
+    if "derivedexitcode" not in have:
+        return seen.alias("failed_steps")
+    code = pl.col("derivedexitcode").str.strip_chars()
+    by_code = pl.when(code.str.contains(r"^\d+:\d+$")).then((code != "0:0").cast(pl.Int32))
+    return pl.max_horizontal(seen, by_code).alias("failed_steps")
 
 
 def _columns(header: Header, lines: pl.Series) -> pl.DataFrame:
     wanted = {"jobid", "state", *_TEXTS, *_TIMES, "elapsedraw", "suspended", "nnodes", "allocnodes", "nodelist"}
-    wanted |= {"alloctres", "submitline", "restarts", "excnodelist"}
+    wanted |= {"alloctres", "submitline", "restarts", "excnodelist", "failednode", "derivedexitcode"}
     fields = lines.alias("line").to_frame().select(pl.col("line").str.split(header.delimiter, literal=True))
     # A column that was asked for twice is the same twice.
     places = {name: header.names.index(name) for name in header.names if name in wanted}
@@ -114,12 +145,15 @@ def _columns(header: Header, lines: pl.Series) -> pl.DataFrame:
     return fields.select((pl.col("line").list.get(at) + "").alias(name) for name, at in places.items())
 
 
-def _time(column: str, zone: str) -> pl.Expr:
-    """ISO without an offset is in `zone`, with an offset as given; digits are Unix seconds."""
+def _time(column: str, zone: str, twice: Literal["earliest", "latest"] = "earliest") -> pl.Expr:
+    """ISO without an offset is in `zone`, with an offset as given; digits are Unix seconds.
+
+    `twice`: which of two, where the clock was put back and the hour comes again.
+    """
     text = pl.col(column).str.strip_chars()
     local = (
         text.str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False)
-        .dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+        .dt.replace_time_zone(zone, ambiguous=twice, non_existent="null")
         .dt.convert_time_zone("UTC")
     )
     offset = text.str.to_datetime("%Y-%m-%dT%H:%M:%S%z", time_unit="us", strict=False)
@@ -132,6 +166,9 @@ def _numbers(have: set[str]) -> list[pl.Expr]:
     found = []
     if count := next((c for c in ("nnodes", "allocnodes") if c in have), None):
         found.append(pl.col(count).cast(pl.Int32, strict=False).alias("node_count"))
+    if "failednode" in have:
+        failed = pl.col("failednode").str.strip_chars()
+        found.append(pl.when(~failed.is_in(NO_LIST)).then(failed).alias("failed_node"))
     if "restarts" in have:
         found.append(pl.col("restarts").cast(pl.Int32, strict=False))
     if "alloctres" in have:
@@ -164,20 +201,35 @@ def _with_lists(shaped: pl.DataFrame, jobs: pl.DataFrame, kept: dict[str, int]) 
     return shaped.with_columns(columns)
 
 
-def _with_clock_changes(shaped: pl.DataFrame, jobs: pl.DataFrame, kept: dict[str, int]) -> pl.DataFrame:
-    """Local times repeat an hour in autumn; Elapsed counts true seconds and decides which of the two an end was."""
+def _with_clock_changes(shaped: pl.DataFrame, jobs: pl.DataFrame, kept: dict[str, int], zone: str) -> pl.DataFrame:
+    """Local times repeat an hour in autumn; Elapsed counts true seconds and decides which each time was."""
     if not {"elapsedraw", "suspended"} <= set(jobs.columns) or not {"start_at", "end_at"} <= set(shaped.columns):
         return shaped
-    elapsed = pl.duration(seconds=pl.col("elapsed_s"))
-    off = (pl.col("end_at") - pl.col("start_at") - elapsed).dt.total_seconds().abs() == 3600
+    begin, end = jobs.select(_time("start", zone, "latest")), jobs.select(_time("end", zone, "latest"))
     rows = shaped.with_columns(
+        begin.to_series().alias("late_start"),
+        end.to_series().alias("late_end"),
         jobs["elapsedraw"].cast(pl.Int64, strict=False).alias("elapsed_s"),
         jobs["suspended"].is_in(("", "00:00:00")).alias("never_suspended"),
-    ).with_columns((off & pl.col("never_suspended")).fill_null(False).alias("off"))
-    if n := int(rows["off"].sum()):
-        kept["an end corrected by an hour (clock change)"] = n
-    end = pl.when("off").then(pl.col("start_at") + elapsed).otherwise(pl.col("end_at")).alias("end_at")
-    return rows.with_columns(end).drop("elapsed_s", "never_suspended", "off")
+    )
+    known = pl.col("never_suspended") & pl.col("end_at").is_not_null()
+    fits = {
+        (start, end): known & ((pl.col(end) - pl.col(start)).dt.total_seconds() == pl.col("elapsed_s"))
+        for start, end in (("start_at", "end_at"), ("late_start", "end_at"), ("start_at", "late_end"), _BOTH_LATE)
+    }
+    # The first pair that fits; without one both stay as they were read.
+    chosen = pl.coalesce(pl.when(fit.fill_null(False)).then(pl.lit(i)) for i, fit in enumerate(fits.values()))
+    rows = rows.with_columns(chosen.fill_null(0).alias("pair"))
+    for what, pairs in (("a start", (1, 3)), ("an end", (2, 3))):
+        if n := int(rows["pair"].is_in(pairs).sum()):
+            kept[f"{what} corrected by an hour (clock change)"] = n
+    return rows.with_columns(
+        pl.when(pl.col("pair").is_in((1, 3))).then("late_start").otherwise("start_at").alias("start_at"),
+        pl.when(pl.col("pair").is_in((2, 3))).then("late_end").otherwise("end_at").alias("end_at"),
+    ).drop("late_start", "late_end", "elapsed_s", "never_suspended", "pair")
+
+
+_BOTH_LATE = ("late_start", "late_end")
 
 
 def _complete(shaped: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import polars as pl
 
-from nodetriage.analysis.imports.sacct import normalise
+from nodetriage.analysis.imports.sacct import BAD_STEPS, normalise
 from nodetriage.analysis.tables import JOBS, Imported, Problems, TableError, empty, sound_jobs
 
 BATCH_JOBS = 20_000
@@ -37,6 +37,8 @@ _COLUMNS = (
     "alloctres",
     "restarts",
     "submitline",
+    "failednode",
+    "derivedexitcode",
 )
 
 
@@ -92,7 +94,8 @@ def _jobs(source: TextIO) -> Iterator[object]:
             yield job
             at = end
             continue
-        more = source.read(_READ_CHARS)
+        # As much again as there is: a job of many steps is not decoded once for each block of it.
+        more = source.read(max(_READ_CHARS, len(buffer) - at))
         if not more or len(buffer) - at > _MOST_CHARS:
             yield _CUT_OFF
             return
@@ -141,6 +144,8 @@ def _row(job: dict[str, Any]) -> dict[str, str | None] | None:
         "alloctres": _tres(_table(job, "tres").get("allocated")),
         "restarts": _text(job.get("restart_cnt")),
         "submitline": _text(job.get("submit_line")),
+        "failednode": _text(job.get("failed_node")),
+        "derivedexitcode": _steps(job),
     }
 
 
@@ -172,6 +177,20 @@ def _exit_code(code: dict[str, Any], state: str) -> str | None:
     signal = _table(code, "signal")
     number = _number(signal.get("id", signal.get("signal_id")))
     return None if status is None else f"{status}:{number or 0}"
+
+
+def _steps(job: dict[str, Any]) -> str | None:
+    """The exit code of a step that ended badly, 0:0 where all ended well; None where the job has no list of steps."""
+    steps = job.get("steps")
+    if not isinstance(steps, list) or not steps:
+        return None
+    for step in (s for s in steps if isinstance(s, dict)):
+        state = step.get("state")
+        first = state[0] if isinstance(state, list) and state else state
+        if isinstance(first, str) and first in BAD_STEPS:
+            code = _exit_code(_table(step, "exit_code"), first)
+            return code if code not in (None, "0:0") else "1:0"
+    return "0:0"
 
 
 def _tres(allocated: object) -> str | None:

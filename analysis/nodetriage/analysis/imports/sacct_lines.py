@@ -97,6 +97,8 @@ class _Mender:
 def read_header(line: str) -> Header:
     """Raises TableError where `line` is not the header of `sacct -P` with JobID and State."""
     line = line.lstrip("\ufeff").strip()
+    if re.match(r"jobid +\S|\S+ .*\bjobid\b", line, re.IGNORECASE) and "|" not in line:
+        raise TableError("an aligned table, as sacct prints without -P, whose values are cut short; run sacct with -P")
     match = _HEADER.match(line)
     delimiter = match["delimiter"] if match and match["delimiter"] else "|"
     names = tuple(n.lower() for n in line.split(delimiter))

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from nodetriage.analysis.history import cooccurrence
+from nodetriage.analysis.history import cooccurrence, missing
 from nodetriage.analysis.history.attribution import INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL
 from nodetriage.analysis.history.false_positives import with_share
 from nodetriage.analysis.history.fault_table import domain_names
@@ -24,7 +24,8 @@ def attribution_report(study: Study) -> list[Section]:
         _rows(found.infrastructure.sort(["end_at", "job_id"], descending=[True, False])),
         ("domains: who can be the cause, after every signal has ruled out what it can",),
     )
-    return [_verdicts(study), _by_size(study), _categories(study), *_together(study), _bursts(study), jobs]
+    parts = [_verdicts(study), _by_size(study), _categories(study), *_together(study), _bursts(study)]
+    return [*parts, _failed_steps(study), jobs]
 
 
 def job_report(study: Study, job_id: str) -> list[Section]:
@@ -68,6 +69,10 @@ def job_report(study: Study, job_id: str) -> list[Section]:
 def false_positives_report(study: Study) -> list[Section]:
     """COMPLETED jobs that saw a failed check, per check, against the budget."""
     found = study.false_positives
+    if not missing.has_events(study.history):
+        nothing = found.per_check.clear()
+        note = f"{missing.NOT_MEASURED}: no events of agents, so no job can have seen a failed check"
+        return [Section("false_positives", "False-positive budget", nothing, (note,))]
     over = found.per_check.filter("over_budget")
     alarms = tuple(
         f"{check}: {jobs} of {found.completed} COMPLETED jobs saw it fail ({share:.2%}), budget below"
@@ -79,6 +84,18 @@ def false_positives_report(study: Study) -> list[Section]:
         "a correlation, not proof of a false alarm: a job can survive a real fault",
     )
     return [Section("false_positives", "False-positive budget", found.per_check, notes, alarms)]
+
+
+def _failed_steps(study: Study) -> Section:
+    """COMPLETED jobs of which steps ended badly: to Slurm a success, to their users perhaps not."""
+    done = study.history.jobs.filter(pl.col("state") == "COMPLETED")
+    known = done.filter(pl.col("failed_steps").is_not_null())
+    hurt = known.filter(pl.col("failed_steps") > 0)
+    table = hurt.group_by(size_class()).agg(pl.len().alias("jobs"), pl.col("failed_steps").sum())
+    note = f"{hurt.height:,} of {known.height:,} COMPLETED jobs whose steps are known"
+    if known.is_empty():
+        note = f"{missing.NOT_MEASURED}: the input has neither steps nor DerivedExitCode"
+    return Section("failed_steps", "COMPLETED jobs with steps that ended badly", size_order(table), (note,))
 
 
 def _rows(ends: pl.DataFrame) -> pl.DataFrame:

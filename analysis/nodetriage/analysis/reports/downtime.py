@@ -1,8 +1,10 @@
 """How long nodes are out of service, and how many hot spares cover that. Needs a record of drains and repairs."""
 
+from dataclasses import replace
 from typing import Final
 
 from nodetriage.analysis.history import outages
+from nodetriage.analysis.history.missing import NOT_MEASURED
 from nodetriage.analysis.history.study import Study
 from nodetriage.analysis.models import spares
 from nodetriage.analysis.models.figure import Figure, OutOfDomain
@@ -13,9 +15,12 @@ _MEASURED: Final = "measured"
 
 
 def downtime_sections(study: Study) -> list[Section]:
-    """Downtime as measured and spares as modelled from it; nothing where no outage is recorded."""
+    """Downtime as measured and spares as modelled from it; "not measured" where no outage is recorded."""
     found = outages.of_records(study.history.outages, study.window)
     nodes, days = study.facts.nodes.len(), study.window.days
+    if not study.history.outages.height:
+        nothing = of_figures("downtime", "Nodes out of service", [])
+        return [replace(nothing, notes=(f"{NOT_MEASURED}: no outages are recorded (--outages, --database)",))]
     if not found.height or not nodes or days <= 0:
         return []
     ended = outages.downtime(found.filter("repaired"))

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from nodetriage.analysis.history import rates, rates_over_time
+from nodetriage.analysis.history import missing, rates, rates_over_time
 from nodetriage.analysis.history.study import FAILED, Study
 from nodetriage.analysis.models import mttf
 from nodetriage.analysis.models.figure import Figure
@@ -95,8 +95,10 @@ def _fleet(study: Study) -> Section:
         text = "1 for failures that come one by one"
         figures.append(Figure("CV of times between failures", fleet.burst.cv, "", "measured", notes=(text,)))
     section = of_figures("fleet_rate", f"Failure rate of jobs above {fleet.larger_than_gpus} GPUs (r_f)", figures)
-    over = f"over {fleet.failures:,} failures in {fleet.node_days:,.1f} node-days"
-    return Section(section.name, section.title, section.table, (over, *section.notes))
+    over = [f"over {fleet.failures:,} failures in {fleet.node_days:,.1f} node-days"]
+    if not missing.has_events(study.history):
+        over.append(f"r_f is {missing.LOWER_BOUND}")
+    return Section(section.name, section.title, section.table, (*over, *section.notes))
 
 
 def _projections(study: Study) -> Section:

@@ -1,10 +1,12 @@
 """What a report is: tables with titles and notes. Each other module of this folder makes some of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from nodetriage.analysis.history import missing as evidence_missing
+from nodetriage.analysis.history.history import History, Span
 from nodetriage.analysis.history.study import Study
 from nodetriage.analysis.reports import attribution, cost, lemons, rates
 from nodetriage.analysis.reports.section import Section
@@ -43,10 +45,17 @@ def make(study: Study, names: tuple[str, ...]) -> list[Report]:
     return reports
 
 
-def about_job(study: Study, job_id: str) -> list[Report]:
-    """The attempts of one job, their verdicts and the faults around their ends."""
-    found = attribution.job_report(study, job_id)
-    return [Report("input", (input_section(study),)), Report(f"job {job_id}", tuple(found))]
+def job_ids(history: History, job_id: str) -> list[str]:
+    """The ids in the history that are `job_id`: more than one where several clusters or users had it."""
+    ids = history.jobs.select("job_id").unique()
+    asked = (pl.col("job_id") == job_id) | pl.col("job_id").str.starts_with(f"{job_id}@")
+    return ids.filter(asked)["job_id"].sort().to_list()
+
+
+def about_job(study: Study, job_ids: Sequence[str]) -> list[Report]:
+    """The attempts of each job, their verdicts and the faults around their ends."""
+    found = [Report(f"job {job_id}", tuple(attribution.job_report(study, job_id))) for job_id in job_ids]
+    return [Report("input", (input_section(study),)), *found]
 
 
 def input_section(study: Study) -> Section:
@@ -57,11 +66,17 @@ def input_section(study: Study) -> Section:
     notes = [
         f"{history.jobs.height:,} runs and {history.events.height:,} events,"
         f" {history.since:%Y-%m-%d %H:%M} to {history.until:%Y-%m-%d %H:%M} UTC ({history.days:.1f} days)",
+        *(_covered(kind, span) for kind, span in history.coverage.items() if span.first and span.last),
     ]
-    if not rows:
+    missing = evidence_missing.alarms(history)
+    if not rows and not missing:
         notes.append("no problem with the input")
     table = pl.DataFrame(rows, schema=schema, orient="row")
-    return Section("input", "Input, and its problems", table, tuple(notes))
+    return Section("input", "Input, and its problems", table, tuple(notes), missing)
+
+
+def _covered(kind: str, span: Span) -> str:
+    return f"{kind}: {span.rows:,} in all, {span.first:%Y-%m-%d %H:%M} to {span.last:%Y-%m-%d %H:%M} UTC"
 
 
 def _rows(source: str, problems: Problems) -> list[tuple[str, str, int, bool]]:

@@ -167,6 +167,8 @@ def _finish(frame: pl.DataFrame) -> pl.DataFrame:
     name = pl.when(small).then(pl.lit("notebook")).when(big).then(pl.lit("pretrain")).otherwise(pl.lit("finetune"))
     return frame.with_columns(
         cluster=pl.lit(None, dtype=pl.String),
+        failed_node=pl.lit(None, dtype=pl.String),
+        failed_steps=pl.lit(None, dtype=pl.Int32),
         name=name,
         user=pl.lit("user") + pl.col("user").cast(pl.String).str.zfill(3),
         partition=pl.lit("gpu"),
