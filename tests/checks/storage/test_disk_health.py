@@ -36,6 +36,21 @@ def test_media_errors_of_the_past_are_history_and_new_ones_a_fault() -> None:
     assert found(with_smart(media_errors=0), DISK) == {}  # another disk in its place
 
 
+def sas(*uncorrected: int, pending: int = 0) -> Smart:
+    pages = {n: {"total_uncorrected_errors": c} for n, c in zip(("read", "write", "verify"), uncorrected, strict=False)}
+    report = {"smart_status": {"passed": True}, "scsi_grown_defect_list": 2, "scsi_pending_defects": {"count": pending}}
+    return smart.smartctl(json.dumps({**report, "scsi_error_counter_log": pages}))
+
+
+def test_new_uncorrected_errors_and_pending_defects_of_a_sas_disk_are_found() -> None:
+    before, now = (replace(DISK, smart=sas(3, 0, 0)), replace(DISK, smart=sas(3, 1, 0)))
+
+    assert found(before) == found(before, before) == {}
+    assert found(now, before) == {"disk_media_errors": Severity.MAJOR}
+    assert found(replace(DISK, smart=sas(3, pending=2)), before) == {"disk_pending_sectors": Severity.WARNING}
+    assert sas().media_errors is None
+
+
 def test_spare_below_the_maker_s_threshold_is_found_though_the_summary_says_passed(hosts: Path) -> None:
     """A real disk: spare 0 of 11, critical_warning 0, smart_status passed."""
     disks = {d.component: d for d in read(Host(hosts / "dgx-h100-disk-failing"))}

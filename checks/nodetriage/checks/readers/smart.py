@@ -23,8 +23,8 @@ class Smart:
     spare_pct: int | None = None
     spare_threshold_pct: int | None = None
     used_pct: int | None = None  # of its rated life; can pass 100
-    media_errors: int | None = None
-    pending_sectors: int | None = None  # ATA attribute 197
+    media_errors: int | None = None  # that NVMe counts; uncorrected errors of SAS (SPC-4, error counter log pages)
+    pending_sectors: int | None = None  # ATA attribute 197, pending defects of SAS
 
 
 def ask(host: Host, device: str) -> Smart:
@@ -49,15 +49,23 @@ def smartctl(text: str) -> Smart:
         raise ValueError(f"smartctl: no health information: {_message(report)}")
     attributes = table(report, "ata_smart_attributes").get("table")
     pending = [table(a, "raw") for a in attributes if _whole(a, "id") == 197] if isinstance(attributes, list) else []
+    pending_key = "value" if pending else "count"
     return Smart(
         passed=passed,
         critical_warning=_whole(log, "critical_warning"),
         spare_pct=_whole(log, "available_spare"),
         spare_threshold_pct=_whole(log, "available_spare_threshold"),
         used_pct=_whole(log, "percentage_used"),
-        media_errors=_whole(log, "media_errors"),
-        pending_sectors=_whole(pending[0], "value") if pending else None,
+        media_errors=_whole(log, "media_errors") if log else _uncorrected(table(report, "scsi_error_counter_log")),
+        pending_sectors=_whole(pending[0] if pending else table(report, "scsi_pending_defects"), pending_key),
     )
+
+
+def _uncorrected(log: dict[str, Any]) -> int | None:
+    """Of a SAS disk, in reads, writes and verifications; None where it counts none of them."""
+    pages = (_whole(table(log, page), "total_uncorrected_errors") for page in ("read", "write", "verify"))
+    counts = [count for count in pages if count is not None]
+    return sum(counts) if counts else None
 
 
 def nvme(text: str) -> Smart:
