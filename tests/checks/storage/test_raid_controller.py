@@ -55,6 +55,27 @@ def test_the_lines_of_ssacli_are_read(volume: str, drive: str, expected: set[tup
     assert found(ssacli(SSACLI.format(volume=volume, drive=drive))) == expected
 
 
+def answer(*drives: dict[str, object]) -> str:
+    volumes = [{"DG/VD": "0/1", "TYPE": "RAID1", "State": "Optl"}] if drives else []
+    data = {"VD LIST": volumes, "PD LIST": list(drives)}
+    return json.dumps({"Controllers": [{"Command Status": {"Controller": 0}, "Response Data": data}]})
+
+
+def test_a_tool_that_knows_no_controller_leaves_the_word_to_that_of_the_newer_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "sys/bus/pci/devices/0000:65:00.0"
+    folder.mkdir(parents=True)
+    (folder / "uevent").write_text("PCI_CLASS=10400\nPCI_ID=1000:00A5\n")
+    (tmp_path / "commands").mkdir()
+    (tmp_path / "commands/perccli64.txt").write_text(answer())
+    assert read(Host(tmp_path)) == Raid()
+
+    bad = {"EID:Slt": "322:3", "State": "UConf", "Status": "Bad", "DG": "-"}
+    (tmp_path / "commands/perccli2.txt").write_text(
+        answer({"EID:Slt": "322:2", "State": "Conf", "Status": "Online"}, bad)
+    )
+    assert found(read(Host(tmp_path))) == {("raid0/322:3", "disk_failing", Severity.WARNING)}
+
+
 @pytest.mark.parametrize(
     ("facts", "state", "bad"),
     [

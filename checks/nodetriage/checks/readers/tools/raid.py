@@ -1,7 +1,10 @@
 """Volumes and drives of RAID controllers: `storcli /call show J`, its twin perccli, or `ssacli ctrl all show config`.
 
 storcli gives JSON with VD LIST (State: Optl, Pdgd, Dgrd, Rec, OfLn) and PD LIST (Onln, UGood, UBad, Offln, Msng, ...);
-nolog keeps it from writing a file. ssacli gives lines such as "logicaldrive 1 (1.8 TB, RAID 1, OK)".
+nolog keeps it from writing a file. Controllers of the 9600 series and PERC 12 answer only storcli2 and perccli2, whose
+PD LIST has a Status (Online, Offline, Good, Bad, Missing, ...) beside the State.
+
+ssacli gives lines such as "logicaldrive 1 (1.8 TB, RAID 1, OK)".
 """
 
 import re
@@ -14,11 +17,14 @@ TIMEOUT_S = 20.0
 _STORCLI = (
     "storcli64", "storcli", "perccli64", "perccli",
     "/opt/MegaRAID/storcli/storcli64", "/opt/MegaRAID/perccli/perccli64",
+    "storcli2", "perccli2", "/opt/MegaRAID/storcli2/storcli2", "/opt/MegaRAID/perccli2/perccli2",
 )  # fmt: skip
 _WELL = {"optl": "optimal", "ok": "optimal"}
 _DEGRADED = ("pdgd", "dgrd", "rec", "interim recovery mode", "ready for rebuild", "recovering", "rebuilding")
 _FAILED = ("ofln", "failed", "failed to start", "dead")
-_BAD_DRIVES = ("ubad", "offln", "msng", "failed", "ubunsp", "predictive failure", "predict fail")
+_BAD_DRIVES = (
+    "ubad", "offln", "msng", "failed", "ubunsp", "predictive failure", "predict fail", "bad", "offline", "missing",
+)  # fmt: skip
 _CONTROLLER = re.compile(r"\S.{0,80} in Slot (\w{1,20})", re.MULTILINE)
 _LINE = re.compile(r"\s{1,12}(logicaldrive|physicaldrive) (\S{1,20}) \((.{1,200})\)\s{0,20}(?:$|,)")
 _VOLUMES = 512  # and drives, that are read
@@ -53,15 +59,24 @@ class Raid:
 
 
 def read_raid(host: Host) -> Raid:
-    """Raises Unavailable where no tool is installed, TimeoutError, ValueError for another answer."""
+    """What the first tool says that knows a volume or a drive.
+
+    Raises Unavailable where no tool is installed, TimeoutError, ValueError for another answer.
+    """
+    empty = None
     for program in _STORCLI:
         try:
-            return storcli(host.run((program, "/call", "show", "J", "nolog"), TIMEOUT_S).stdout)
+            found = storcli(host.run((program, "/call", "show", "J", "nolog"), TIMEOUT_S).stdout)
         except Unavailable:
             continue
+        if found.volumes or found.drives:
+            return found
+        empty = found
     try:
         return ssacli(host.run(("ssacli", "ctrl", "all", "show", "config"), TIMEOUT_S).stdout)
     except Unavailable:
+        if empty is not None:
+            return empty
         raise Unavailable("neither storcli, perccli nor ssacli is installed") from None
 
 
@@ -79,7 +94,8 @@ def storcli(text: str) -> Raid:
             volumes.append(Volume(f"raid{number}/v{volume}", group, word(row, "TYPE"), _state(word(row, "State"))))
         for row in rows(data, "PD LIST")[:_VOLUMES]:
             name, group = f"raid{number}/{word(row, 'EID:Slt')}", word(row, "DG")
-            drives.append(_drive(name, group if group.isdecimal() else "", word(row, "State")))
+            state = word(row, "Status") or word(row, "State")
+            drives.append(_drive(name, group if group.isdecimal() else "", state))
     return Raid(tuple(volumes), tuple(drives))
 
 
