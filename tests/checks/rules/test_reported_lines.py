@@ -60,6 +60,29 @@ def test_a_firmware_s_memory_report_is_read_though_a_paste_lost_its_blanks(field
     assert {f.fault for _, f in found} == {"mem_corrected" if severity == "corrected" else "mem_uncorrected"}
 
 
+MCE = f"mce: {HW}"
+EDAC = "EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#1_Ha#0_Chan#0_DIMM#0 (channel:0 slot:0 page:0xee30a0)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        # A record that EDAC has told of is no second one on a CPU; one that nobody tells of is the CPU's.
+        ([f"{MCE}Machine check events logged", EDAC], {("mem_corrected", "info")}),
+        ([f"{MCE}Machine check events logged"], {("cpu_corrected", "warning")}),
+        # Bit 60: an error that no bit of the bank's control word enabled did not happen under Linux.
+        ([f"{MCE}CPU 0: Machine Check: 0 Bank 4: a600000000020408"], {("previous_boot_error", "warning")}),
+        ([f"{MCE}CPU 0: Machine Check: 0 Bank 4: b600000000020408"], {("cpu_uncorrected", "critical")}),
+        ([f"{MCE}CPU 0: Machine Check Exception: 5 Bank 4: a600000000020408"], {("cpu_uncorrected", "critical")}),
+        # Bank 128 is the thermal status, and 8 is a bank.
+        ([f"{MCE}CPU 2: Machine Check: 0 Bank 128: 00000000087f0022"], set()),
+        ([f"{MCE}CPU 2: Machine Check: 0 Bank 8: 90000000087f0022"], {("cpu_corrected", "warning")}),
+    ],
+)  # fmt: skip
+def test_a_machine_check_is_worth_what_its_record_says(lines, found, tmp_path: Path) -> None:
+    assert {(f.fault, f.severity.name.lower()) for _, f in findings(tmp_path, lines)} == found
+
+
 HEALTHY = """\
 EDAC MC: Ver: 3.0.0
 EDAC MC0: Giving out device to module amd64_edac controller F19h_M70h: DEV 0000:00:18.3 (INTERRUPT)

@@ -22,11 +22,12 @@ from nodetriage.checks.rules.kernel_log import (
 from nodetriage.checks.rules.reports import cper, mce
 
 RULES = cpu.RULES + apei.RULES
+_RECORDS = ("mce.status", "mce.amd.sentence", "mce.amd.status", "mce.edac")
 _POINTS_TO_RECORDS = "mce.logged"  # says only that there are records: those that are here say it themselves
 
 
 def join(lines: Sequence[Line], rules: KernelRules) -> Iterator[Event]:
-    has_records = any(line.rule in ("mce.status", "mce.amd.sentence", "mce.amd.status") for line in lines)
+    has_records = any(line.rule in _RECORDS for line in lines)
     yield from cper.events(lines, ("cpu", "firmware"), rules)
     yield from mce.events(lines, "cpu")
     yield from (e for e in each_line(lines, rules) if not (has_records and e.rule == _POINTS_TO_RECORDS))

@@ -176,6 +176,31 @@ RULES = KernelRules((
         "drivers/scsi/scsi_lib.c:scsi_complete", "sd 0:2:0:0: [sda] tag#94 timing out command, waited 180s",
     ),
     _scsi(
+        "abort", r"attempting task abort! ?scmd\(", "disk_command_timeout", Severity.WARNING,
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c:scsih_abort",
+        "sd 0:0:1:0: attempting task abort!scmd(0x00000000b2a0fdf4), outstanding for 30708 ms & timeout 30000 ms",
+        "sd 0:0:1:0: [sdc] attempting task abort! scmd(ffff880204baee80)",
+        never=("sd 0:0:1:0: task abort: SUCCESS scmd(0x00000000b2a0fdf4)",),
+    ),
+    _scsi(
+        "device_reset", r"attempting (?:device|target|host) reset! ?scmd\(", "disk_reset", Severity.MAJOR,
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c:scsih_dev_reset", "sd 0:0:1:0: attempting device reset! scmd(0x00000000b2a0fdf4)",
+    ),
+    _scsi(
+        "megasas_reset", r"megasas: RESET cmd=[0-9a-f]{1,2} retries=", "disk_command_timeout", Severity.WARNING,
+        "drivers/scsi/megaraid/megaraid_sas_base.c:megasas_generic_reset", "sd 2:2:3:0: [sdd] megasas: RESET cmd=28 retries=0",
+    ),
+    # Up to 3.x these name the adapter instead of the disk.
+    KernelRule(
+        "scsi.abort.adapter", r"(?P<adapter>mpt[23]sas\d{1,3}|mptscsih: ioc\d{1,3}): attempting (?:task abort|device reset|target reset)! \(?sc",
+        "disk_command_timeout", Severity.WARNING,
+        (
+            "mpt2sas3: attempting task abort! scmd(ffff8814605d2100)", "mptscsih: ioc1: attempting task abort! (sc=ffff88061db32a00)",
+        ),
+        r"\g<adapter>", source="drivers/scsi/mpt2sas, drivers/message/fusion/mptscsih.c",
+        never=("mptscsih: ioc1: task abort: SUCCESS (rv=2002) (sc=ffff88061db32a00)",),
+    ),
+    _scsi(
         "removable", r"Attached SCSI removable disk", "", Severity.INFO, "drivers/scsi/sd.c:sd_probe",
         "sd 6:0:0:0: [sdb] Attached SCSI removable disk", state="info",
     ),

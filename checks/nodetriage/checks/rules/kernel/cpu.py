@@ -71,6 +71,18 @@ def _cpu(
 
 
 OTHERS = (
+    # Only for mce.logged: EDAC has told of the record, and mem_errors judges it.
+    KernelRule(
+        "mce.edac",
+        r"EDAC (?:(?:i7core|sbridge|skx|i10nm) MC\d{1,3}: HANDLING MCE MEMORY ERROR"
+        r"|MC\d{1,3}: \d{1,9} [CU]E (?:memory (?:read|write|scrubbing) error |error |)on )",
+        "", Severity.INFO,
+        (
+            "EDAC sbridge MC1: HANDLING MCE MEMORY ERROR",
+            "EDAC MC0: 4 CE error on CPU#0Channel#2_DIMM#0 (channel:2 slot:0 page:0x0 offset:0x0 grain:8 syndrome:0x0)",
+        ),
+        "memory", source="drivers/edac/edac_mc.c:edac_mc_printk",
+    ),
     KernelRule(
         "mce.logged", r"(?:mce: |)\[Hardware Error\]: Machine check events logged", "cpu_corrected", Severity.WARNING,
         ("mce: [Hardware Error]: Machine check events logged",), "cpu", state="corrected",

@@ -15,7 +15,7 @@ _JOURNAL = r"(?P<device>[\w-]{1,32}?)(?:-\d{1,10})?\.?"
 _STATE = r"(?::? state \w{1,8})?"
 _SHUT = (
     r"(?:(?:Log I/O [Ee]rror|Metadata I/O [Ee]rror|Corruption of in-memory data|Corruption of on-disk metadata|Block device removal"
-    r"|I/O Error|All device paths lost)[^\n]{0,200}Shutting down filesystem|Filesystem has been shut down due to |log I/O error -\d)"
+    r"|I/O Error|All device paths lost)[^\n]{0,200}Shutting down filesystem|Filesystem has been shut down due to |log I/O error -\d|xfs_log_force: error -?\d)"
 )
 _FS = {"fs_error": Severity.MAJOR, "fs_forced_read_only": Severity.CRITICAL, "fs_needs_check": Severity.WARNING}
 
@@ -101,6 +101,7 @@ RULES = KernelRules((
         "XFS (nvme1n1): Log I/O Error (0x2) detected at xlog_ioend_work+0x80/0xa0 [xfs] (fs/xfs/xfs_log.c:1378).  Shutting down filesystem.",
         "XFS (dm-0): Corruption of in-memory data detected.  Shutting down filesystem",
         "XFS (nvme1n1): Filesystem has been shut down due to log error (0x2).", "XFS (nvme1n1): log I/O error -5",
+        "XFS (dm-0): xfs_log_force: error -5 returned.",
         "XFS (dm-3): All device paths lost. Shutting down filesystem", "XFS (nvme1n1): I/O Error Detected. Shutting down filesystem",
         source="fs/xfs/xfs_fsops.c:xfs_do_force_shutdown",
         never=(

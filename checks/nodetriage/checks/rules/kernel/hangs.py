@@ -68,9 +68,10 @@ RULES = KernelRules((
         never=("smp: csd: CSD lock (#1) got unstuck on CPU#03, CPU#12 released the lock.",),
     ),
     KernelRule(
-        "rcu.stall", r"rcu: INFO: \w{1,30} (?:self-)?detected (?:expedited )?stalls? on CPU",
+        "rcu.stall", r"(?:rcu: INFO: \w{1,30}|INFO: rcu_(?:sched|bh|preempt)(?:_state)?) (?:self-)?detected (?:expedited )?stalls? on CPU",
         "kernel_rcu_stall", Severity.MAJOR,
         (
+            "INFO: rcu_sched self-detected stall on CPU", "INFO: rcu_sched_state detected stall on CPU 0 (t=15000 jiffies)",
             "rcu: INFO: rcu_sched self-detected stall on CPU", "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
             "rcu: INFO: rcu_sched detected expedited stalls on CPUs/tasks: { 12-...D } 21 jiffies s: 1945 root: 0x1/.",
         ),
@@ -83,10 +84,11 @@ RULES = KernelRules((
         "kernel", source=_RCU, versions="6.14 and later",
     ),
     KernelRule(
-        "rcu.kthread", r"rcu: \w{1,30} kthread (?:starved for|timer wakeup didn't happen for) \d+ jiffies",
+        "rcu.kthread", r"(?:rcu: \w{1,30}|rcu_(?:sched|bh|preempt)) kthread (?:starved for|timer wakeup didn't happen for) \d+ jiffies",
         "kernel_rcu_stall", Severity.MAJOR,
         (
             "rcu: rcu_sched kthread starved for 5250 jiffies! g1042813 f0x0 RCU_GP_WAIT_FQS(5) ->state=0x0 ->cpu=12",
+            "rcu_sched kthread starved for 5252 jiffies! g133525 c133524 f0x0 RCU_GP_WAIT_FQS(3) ->state=0x402 ->cpu=3",
             "rcu: rcu_sched kthread timer wakeup didn't happen for 5247 jiffies! g1042813 f0x0 RCU_GP_WAIT_FQS(5)",
         ),
         "kernel", source=_RCU, never=("rcu: \tRCU CPU stall warnings timeout set to 60 (rcu_cpu_stall_timeout).",),

@@ -11,7 +11,7 @@ from nodetriage.checks.model.kernel_rules import PCI, KernelRule, KernelRules
 _DMAR = "drivers/iommu/intel/dmar.c"
 _AMD = "drivers/iommu/amd/iommu.c:iommu_print_event"
 _SMMU = "drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c"
-_BDF = r"(?P<bdf>[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_BDF = r"(?:0x)?(?P<bus>[0-9a-f]{2}):(?:0x)?(?P<slot>[0-9a-f]{2}\.[0-7])"  # with 0x in 5.14
 _ARM = r"arm-smmu-v3 (?P<smmu>[\w.:-]{1,40}): "
 _OF = rf"\w{{0,10}}device=(?P<source>{PCI})"
 
@@ -30,8 +30,9 @@ RULES = KernelRules((
         "DMAR: [DMA Read] Request device [17:00.0] PASID ffffffff fault addr 7f3a10000000 [fault reason 06] PTE Read "
         "access is not set",
         "DMAR: [DMA Write NO_PASID] Request device [5e:00.0] fault addr 0x38bf40000000 [fault reason 0x05] PTE Write",
+        "DMAR: [DMA Read NO_PASID] Request device [0x5e:0x02.0] fault addr 0x70ad5000 [fault reason 0x07] Next page",
         "DMAR: [INTR-REMAP] Request device [17:00.0] fault index 0x25 [fault reason 0x22] Present field in the IRTE",
-        component=r"0000:\g<bdf>", never=("DMAR: DRHD: handling fault status reg 2",),
+        component=r"0000:\g<bus>:\g<slot>", never=("DMAR: DRHD: handling fault status reg 2",),
     ),
     _rule(
         "dmar.timeout", r"DMAR: VT-d detected Invalidation Time-out Error: SID (?P<id>[0-9a-f]{1,4})$", "pcie_unreachable",
@@ -63,6 +64,12 @@ RULES = KernelRules((
         "amdvi.fault.plain", rf"AMD-Vi: Event logged \[IO_PAGE_FAULT {_OF}", "iommu_fault", Severity.WARNING, _AMD,
         "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:17:00.0 domain=0x002a address=0x7f3a10000000 flags=0x0030]",
         component=r"\g<source>",
+    ),
+    # From 4.9 to 4.19 the event is a record of its own, behind "AMD-Vi: Event logged [".
+    _rule(
+        "amdvi.fault.split", rf"IO_PAGE_FAULT device={_BDF} domain=0x[0-9a-f]{{4}} address=0x", "iommu_fault", Severity.WARNING, _AMD,
+        "IO_PAGE_FAULT device=05:00.0 domain=0x0012 address=0x00000000ff6101b0 flags=0x0070]",
+        component=r"0000:\g<bus>:\g<slot>",
     ),
     _rule(
         "amdvi.error",

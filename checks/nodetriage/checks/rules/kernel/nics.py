@@ -1,6 +1,6 @@
-"""Other network adapters (Intel i40e, ice, ixgbe; ena), and what the network core says of any adapter.
+"""Other network adapters (Intel i40e, ice, ixgbe, igb; Chelsio; ena), and what the network core says of any adapter.
 
-Source: drivers/net/ethernet/intel, drivers/net/ethernet/amazon/ena, net/sched/sch_generic.c. Links that go up and down are
+Source: drivers/net/ethernet/{intel,chelsio}, drivers/net/ethernet/amazon/ena, net/sched/sch_generic.c. Links that go up and down are
 not here: every boot and every ifdown prints them, and eth_link and ib_link see the state.
 """
 
@@ -67,6 +67,24 @@ RULES = KernelRules((
         "net_module_fault", "i40e_main.c, ice_main.c",
         "i40e 0000:18:00.0: Rx/Tx is disabled on this device because the module does not meet thermal requirements.",
         "ice 0000:31:00.0: The module's power requirements exceed the device's power supply. Cannot start link",
+    ),
+    _nic(
+        "intel.recovering", r"(?:[\w.-]{1,15}: )?tx_timeout recovery level \d{1,3}", "net_adapter_error", "i40e_main.c, ice_main.c",
+        "i40e 0000:18:00.0 ens1f0: tx_timeout recovery level 1, hung_queue 31", "i40e 0000:08:00.1: eth9: tx_timeout recovery level 1",
+        never=("i40e 0000:08:00.1: eth9: NIC Link is Down",),
+    ),
+    _nic(
+        "intel.hang", r"Detected (?:Tx|Hardware) Unit Hang", "net_adapter_event", "ixgbe_main.c, igb_main.c, e1000e/netdev.c",
+        "ixgbe 0000:02:00.1 eth3: Detected Tx Unit Hang", "e1000e 0000:00:1f.6 eno1: Detected Hardware Unit Hang:",
+    ),
+    _nic(
+        "intel.firmware", r"Warning firmware error detected FWSM: 0x", "net_adapter_event", "ixgbe_main.c:ixgbe_check_fw_error",
+        "ixgbe 0000:01:00.1: Warning firmware error detected FWSM: 0x00000000",
+    ),
+    _nic(
+        "chelsio.firmware", r"(?:Firmware reports adapter error: |could not connect to FW, error -)", "net_adapter_failed",
+        "drivers/net/ethernet/chelsio/cxgb4", "cxgb4 0000:01:00.4: Firmware reports adapter error: During Device Preparation",
+        "cxgb4 0000:01:00.4: could not connect to FW, error -6", never=("cxgb4 0000:01:00.0: Could not fetch port params",),
     ),
     _nic("intel.hmc", r"HMC error interrupt$", "net_adapter_error", "i40e_main.c", "i40e 0000:18:00.0: HMC error interrupt"),
     _nic(

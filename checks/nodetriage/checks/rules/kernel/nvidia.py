@@ -86,6 +86,13 @@ RULES = KernelRules((
         "NVRM: GPU3 kbifRestorePcieConfigRegisters_GH100: Timeout GPU not back on the bus after FLR,", component=r"driver GPU\g<gpu>",
         source="src/nvidia/src/kernel/gpu/gsp", versions="535-595",
     ),
+    # A laptop's GPU that slept says so at each wake: Xid 119, 120 or 154 tells whether it is lost.
+    _nv(
+        "firmware.silent", r"NVRM:(?P<gpu> GPU\d{1,3}|) _kgsp(?:RpcRecvPoll: (?:GSP RM|LibOS) heartbeat timed out|IsHeartbeatTimedOut: Heartbeat timed out)",
+        "gpu_driver_event", "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out", "NVRM: GPU6 _kgspRpcRecvPoll: LibOS heartbeat timed out",
+        "NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 812751949 heartbeat 1899482",
+        component=r"driver\g<gpu>", source="src/nvidia/src/kernel/gpu/gsp", versions="590-595",
+    ),
     _nv(
         "uvm", r"(?:NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x|nvidia-uvm: \w{1,40}\.c:\d{1,6} uvm_global_set_fatal_error)",
         "gpu_driver_failed", "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",

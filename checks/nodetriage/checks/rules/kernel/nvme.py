@@ -10,6 +10,8 @@ from nodetriage.checks.model.kernel_rules import KernelRule, KernelRules
 _CORE = "drivers/nvme/host/core.c"
 _PCI = "drivers/nvme/host/pci.c"
 _IO = r"I/O (?:tag )?\d{1,6} (?:\([^)\n]{1,40}\) )?(?:opcode 0x[0-9a-f]{1,2} (?:\([^)\n]{1,40}\) )?)?QID \d{1,5} timeout, "
+# A kernel without CONFIG_NVME_VERBOSE_ERRORS names no command: these are the codes of reads, writes and flushes.
+_COMMAND = r"(?P<command>(?:Read|Write|Flush|Write Zeroes|Compare)\(0x[0-9a-f]{1,2}\)|I/O Cmd\(0x[01258]\))"
 
 
 def _nvme(
@@ -122,15 +124,18 @@ RULES = KernelRules((
     ),
     KernelRule(
         "nvme.error.path",
-        r"nvme(?P<number>\d{1,4}(?:c\d{1,4})?n\d{1,4}): (?P<command>Read|Write|Flush|Write Zeroes|Compare)\(0x[0-9a-f]{1,2}\)"
+        rf"nvme(?P<number>\d{{1,4}}(?:c\d{{1,4}})?n\d{{1,4}}): {_COMMAND}"
         r"(?: @ LBA \d{1,20}, \d{1,10} blocks)?, [^\n]{1,60}\(sct 0x3 / sc 0x[0-9a-f]{1,2}\)",
         "disk_command_timeout", Severity.WARNING,
-        ("nvme1n1: Read(0x2) @ LBA 81920, 256 blocks, Host Aborted Command (sct 0x3 / sc 0x71) ",), r"nvme\g<number>",
+        (
+            "nvme1n1: Read(0x2) @ LBA 81920, 256 blocks, Host Aborted Command (sct 0x3 / sc 0x71) ",
+            "nvme1n1: I/O Cmd(0x2) @ LBA 81920, 200 blocks, I/O Error (sct 0x3 / sc 0x71) ",
+        ), r"nvme\g<number>",
         source=f"{_CORE}:nvme_log_error",
     ),
     KernelRule(
         "nvme.error.io",
-        r"nvme(?P<number>\d{1,4}(?:c\d{1,4})?n\d{1,4}): (?P<command>Read|Write|Flush|Write Zeroes|Compare)\(0x[0-9a-f]{1,2}\)"
+        rf"nvme(?P<number>\d{{1,4}}(?:c\d{{1,4}})?n\d{{1,4}}): {_COMMAND}"
         r"(?: @ LBA \d{1,20}, \d{1,10} blocks)?, (?P<status>[^\n]{1,60})\((?:sct 0x2 / sc 0x(?!82|85)[0-9a-f]{1,2}"
         r"|sct 0x0 / sc 0x(?:4|6))\)",
         "disk_io_error", Severity.MAJOR,
@@ -138,10 +143,12 @@ RULES = KernelRules((
             "nvme1n1: Read(0x2) @ LBA 2056, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR",
             "nvme1n1: Write(0x1) @ LBA 81920, 256 blocks, Write Fault (sct 0x2 / sc 0x80) ",
             "nvme1n1: Read(0x2) @ LBA 81920, 256 blocks, Internal Error (sct 0x0 / sc 0x6) ",
+            "nvme1n1: I/O Cmd(0x2) @ LBA 2056, 8 blocks, I/O Error (sct 0x2 / sc 0x81) DNR",
         ),
         r"nvme\g<number>", source=f"{_CORE}:nvme_log_error",
         never=(
             "nvme1n1: Dataset Management(0x9) @ LBA 0, 0 blocks, Invalid Field in Command (sct 0x0 / sc 0x2) DNR",
+            "nvme1n1: I/O Cmd(0x9) @ LBA 0, 0 blocks, I/O Error (sct 0x2 / sc 0x80) DNR",
             "nvme1: Get Log Page(0x2), Invalid Field in Command (sct 0x0 / sc 0x2) DNR",
         ),
     ),

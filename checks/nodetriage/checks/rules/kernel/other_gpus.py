@@ -96,6 +96,11 @@ RULES = KernelRules((
         "amdgpu: ring comp_1.0.0 timeout, but soft recovered", state="recovered",
     ),
     _amd(
+        "smu", r"SMU: I'm not done with your (?:previous )?command", "accelerator_work_hung",
+        "amdgpu: SMU: I'm not done with your previous command: SMN_C2PMSG_66:0x00000012 SMN_C2PMSG_82:0x00000005",
+        never=("amdgpu: SMU is initialized successfully!",),
+    ),
+    _amd(
         "ring", r"ring (?P<ring>[\w.]{1,30}) timeout, signaled seq=", "accelerator_reset",
         "amdgpu: ring sdma0 timeout, signaled seq=1042, emitted seq=1044",
     ),

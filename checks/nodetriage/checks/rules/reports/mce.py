@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from nodetriage.checks.model import Scalar, Severity
 from nodetriage.checks.rules.kernel_log import Event, Line
 
+_ENABLED = 1 << 60
 _UNCORRECTED, _CORRUPT, _SIGNALED, _DEFERRED = 1 << 61, 1 << 57, 1 << 56, 1 << 44
+_THERMAL = "128"  # MCE_THERMAL_BANK up to 4.x: no bank, and its status is the thermal status
 _AMD = "2"  # X86_VENDOR_AMD (arch/x86/include/asm/processor.h)
 _MEMORY_UNIT = "Unified Memory Controller"
 # A sentence of the AMD decoder that no status follows.
@@ -28,6 +30,7 @@ class MachineCheck:
     about: str = "cpu"
     unit: str = ""
     fru: str = ""
+    fault: str = ""  # where it is not what `severity` and `about` make it
 
 
 def events(lines: Sequence[Line], about: str) -> Iterator[Event]:
@@ -42,6 +45,8 @@ def machine_checks(lines: Sequence[Line]) -> list[MachineCheck]:
     found: list[MachineCheck] = []
     open_sentence = False  # the last one is a sentence whose status is still to come
     for line in lines:
+        if line.rule == "mce.status" and line.groups["bank"] == _THERMAL:
+            continue  # the line on the CPU's heat beside it says it
         if line.rule == "mce.status":
             found.append(_of_intel(line))
         elif line.rule == "mce.processor" and found and line.groups["vendor"] == _AMD:
@@ -64,11 +69,17 @@ def machine_checks(lines: Sequence[Line]) -> list[MachineCheck]:
 
 
 def _of_intel(line: Line) -> MachineCheck:
-    """An uncorrected error that the CPU did not signal (UCNA) is data that nobody has used yet."""
+    """An uncorrected error that the CPU did not signal (UCNA) is data that nobody has used yet.
+
+    One that no bit of the bank's control word had enabled cannot have happened under Linux, which enables all: the
+    firmware left it, and the kernel's own table gives it no severity.
+    """
     status = int(line.groups["status"], 16)
     about = "memory" if status & 0xEF80 == 0x0080 else "cpu"  # 000F 0000 1MMM CCCC: a memory controller
     if not status & _UNCORRECTED:
         return MachineCheck(line, Severity.WARNING, about)
+    if not status & _ENABLED and "word" not in line.groups:
+        return MachineCheck(line, Severity.WARNING, "cpu", fault="previous_boot_error")
     used = status & (_CORRUPT | _SIGNALED) or "word" in line.groups
     return MachineCheck(line, Severity.CRITICAL if used else Severity.MAJOR, about)
 
@@ -87,7 +98,7 @@ def _event(check: MachineCheck) -> Event:
     named = {name: check.line.groups[name] for name in ("cpu", "bank", "status") if name in check.line.groups}
     facts: dict[str, Scalar] = {**named, **({"unit": check.unit} if check.unit else {})}
     line, state = check.line, "corrected" if corrected else "event"
-    fault = f"{kind}_corrected" if corrected else f"{kind}_uncorrected"
+    fault = check.fault or (f"{kind}_corrected" if corrected else f"{kind}_uncorrected")
     return Event(
         line.rule, component[:80], line.text, line.at_s, line.at_s, 1, fault, check.severity, state, facts
     )  # fmt: skip
