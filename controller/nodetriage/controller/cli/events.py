@@ -27,7 +27,7 @@ def add(verbs: Any) -> None:
         "--severity", choices=("info", "warning", "major", "critical"), help="of this severity or worse"
     )
     moment.add_since(events, "not older than")
-    events.add_argument("--limit", type=positive, default=50, metavar="N", help="the last N (50)")
+    events.add_argument("--limit", type=positive, default=200, metavar="N", help="the last N (200)")
     events.add_argument(
         "--follow", action="store_true", help="wait, and print new events as they come (with --json: one object a line)"
     )
