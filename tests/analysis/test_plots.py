@@ -1,5 +1,6 @@
 """The plots: they say title, units, source and "model"; they hold what they were given; empty input draws too."""
 
+import dataclasses
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -79,6 +80,17 @@ def test_mttf_shows_measured_intervals_bounds_and_the_models_line() -> None:
     assert any("measured, 90 %" in label for label in labels)
     assert any("no failure" in label for label in labels)
     assert any(label.startswith("model") for label in labels)
+
+
+def test_the_models_line_knows_how_many_gpus_a_node_has_and_points_stand_at_mean_sizes() -> None:
+    """r_f 6.5, 1,024 GPUs: 128 nodes of 8 fail every 28.8 h, 256 nodes of 4 every 14.4 h."""
+    for per_node, hours in ((8, 28.846), (4, 14.423)):
+        (axes,) = model_plots.mttf_by_size(BUCKETS, 6.5, SOURCE, per_node).axes
+        (model,) = [line for line in axes.lines if str(line.get_label()).startswith("model")]
+        assert dict(zip(*model.get_data(), strict=True))[1024] == pytest.approx(hours, rel=1e-3)
+    small = dataclasses.replace(BUCKETS[1], node_days=BUCKETS[1].run_h * 20 / 24)  # 20 nodes of 8 on average
+    (axes,) = model_plots.mttf_by_size((small,), None, SOURCE).axes
+    assert axes.lines[0].get_xdata()[0] == pytest.approx(160)  # type: ignore[index]
 
 
 def test_rolling_rates_stack_every_cause_and_number_the_days_on_which_checks_came() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nodetriage.analysis.cli import model, simulate
+from nodetriage.analysis.cli import main, model, simulate
 
 GOOD: dict[str, str] = {
     "mttf": "--gpus 16384 --rf-per-1000-node-days 6.5 --largest-nodes-seen 512 --productive-days 30",
@@ -147,7 +147,7 @@ def test_the_verbs_plug_into_another_command(capsys: Captured) -> None:
 
 def test_the_commands_load_nothing_heavy_before_it_is_used() -> None:
     code = (
-        "import sys; from nodetriage.analysis.cli import model, simulate; "
+        "import sys; from nodetriage.analysis.cli import main, model, simulate; "
         "print([m for m in ('numpy', 'scipy', 'polars', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -196,3 +196,12 @@ def test_the_documents_example_is_true(capsys: Captured) -> None:
     command, shown = block[0], block[1:]
     assert model.main(command.removeprefix("$ nodetriagectl model ").split()) == 0
     assert capsys.readouterr().out.splitlines() == shown
+
+
+def test_solve_answers_by_the_exact_form_where_failures_are_frequent(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["model", "solve", "--gpus", "100000", "--rf-per-1000-node-days", "6.5", "--target-ettr"]
+    assert main.main([*common, "0.74"]) == 0
+    assert "by the exact form" in capsys.readouterr().out
+    main.main([*common, "0.76"])
+    captured = capsys.readouterr()
+    assert "0.7542 is the most" in captured.out + captured.err

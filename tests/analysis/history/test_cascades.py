@@ -139,3 +139,21 @@ def test_nothing_happened_is_no_cascade_and_no_loss(made: Any) -> None:
     assert cascades.top(found, attributed).height == 0
     assert losses.by_size(past, attributed, found)["used_gpu_h"].to_list() == [0]
     assert losses.weeks(past, attributed, found).height == 0
+
+
+def partitioned(made: Any, low: int, high: int) -> History:
+    """`low` jobs of `scavenge` give way to jobs of `prod`, and `high` the other way round; one QOS, and no names."""
+    jobs = []
+    for i, (victim, taker) in enumerate([("scavenge", "prod")] * low + [("prod", "scavenge")] * high):
+        node = [f"n{i}"]
+        jobs.append(made.job(i, 200, "PREEMPTED", job_id=f"v{i}", nodes=node, partition=victim))
+        jobs.append(made.job(i + 200.5, 60, "COMPLETED", job_id=f"t{i}", nodes=node, partition=taker))
+    return made.past(jobs)
+
+
+def test_between_partitions_the_one_that_takes_more_than_it_gives_preempts(made: Any) -> None:
+    _, found = judged(partitioned(made, 5, 1))
+    assert found.links.sort("run")["preempted_by"].to_list() == ["t0", "t1", "t2", "t3", "t4", None]
+    assert found.links["inferred"].sum() == 5
+    _, unclear = judged(partitioned(made, 3, 3))
+    assert unclear.links["preempted_by"].null_count() == 6

@@ -176,6 +176,17 @@ def test_causes_are_counted_in_three_units() -> None:
     assert row["low_per_1000_node_days"] < row["per_1000_node_days"] < row["high_per_1000_node_days"]
 
 
+def test_three_units_of_one_rate_agree_where_jobs_share_nodes() -> None:
+    """Eight jobs of one GPU on one node for a day are one node-day, not eight."""
+    shared = [(1, 0, "COMPLETED", 24) for _ in range(7)] + [(1, 0, "NODE_FAIL", 24)]
+    whole = [(256, 0, "COMPLETED", 24)]
+    found = rates_over_time.by_category(table(*shared, *whole), days(2), FAILED, pl.col("state")).row(0, named=True)
+    assert found["per_1000_node_days"] == pytest.approx(1000 / 33)
+    assert found["per_gpu_hour"] == pytest.approx(rates.per_gpu_hour(found["per_1000_node_days"]))
+    fours = rates_over_time.by_category(table(*shared, *whole), days(2), FAILED, pl.col("state"), 4).row(0, named=True)
+    assert fours["per_1000_node_days"] == pytest.approx(1000 / 66)
+
+
 def test_rolling_rates_follow_a_step_within_their_window() -> None:
     calm = [(256, 24.0 * d, "COMPLETED", 24.0) for d in range(60)]
     bad = [(256, 24.0 * (60 + d), "NODE_FAIL", 24.0) for d in range(60)]

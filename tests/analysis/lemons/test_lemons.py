@@ -198,3 +198,18 @@ def test_an_empty_history_flags_nobody(made: Any) -> None:
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"window_days|percentile|unknown signal luck"):
         Lemons(**wrong)
+
+
+def test_a_node_that_runs_eight_jobs_at_once_is_busy_once(made: Any) -> None:
+    """n0: eight jobs for a day and one for two days; n1: one job for a day. A loop over minutes finds the same."""
+    rows = [made.job(60 * i, 1440, "COMPLETED", job_id=f"a{i}", gpus=1) for i in range(8)]
+    rows += [made.job(0, 2880, "COMPLETED", job_id="b", gpus=1)]
+    rows += [made.job(0, 1440, "COMPLETED", job_id="c", nodes=["n1"])]
+    rows += [made.job(3000, 60, "COMPLETED", job_id="d", nodes=["n0", "n1"])]
+    past = made.past(rows)
+    facts = signals.facts(past, attribution.attribute(past))
+    busy = dict(facts.use.group_by("node").agg(pl.col("node_days").sum()).iter_rows())
+    assert busy == pytest.approx({"n0": 2 + 1 / 24, "n1": 1 + 1 / 24})
+    alone = dict(facts.use.group_by("node").agg(pl.col("single_days").sum()).iter_rows())
+    assert alone == pytest.approx({"n0": 2, "n1": 1})
+    assert facts.use["single_jobs"].sum() == 10

@@ -61,3 +61,29 @@ def test_the_contour_at_12288_gpus_passes_through_the_oracles() -> None:
     assert at[0.9, 0.9375] == pytest.approx(5.0)
     assert at[0.9, 6.5] == pytest.approx(20.464522 / 60)
     assert at[0.99, 6.5] is None
+
+
+def long_run(n: float, rf: float, restart: float, write: float) -> float:
+    """The best ETTR of an endless run over many intervals, by the exact form of a single segment."""
+    rate = n * rf / 1000 / 1440
+    tried = (math.exp(i / 200) * max(write, 1e-3) for i in range(-1200, 3000))
+    return max(t * rate / (math.exp(rate * restart) * math.expm1(rate * (t + write))) for t in tried if rate * t < 50)
+
+
+def test_the_exact_form_reaches_what_the_linear_one_calls_unreachable() -> None:
+    found = solve.exact_write_needed_min(12_500, 6.5, 5, 0.74)
+    assert isinstance(found, Figure)
+    assert long_run(12_500, 6.5, 5, found.value) == pytest.approx(0.74, abs=1e-4)
+    limit = solve.exact_write_needed_min(12_500, 6.5, 5, 0.76)
+    assert isinstance(limit, solve.Unreachable)
+    assert limit.best_ettr == pytest.approx(0.754, abs=5e-4)
+
+
+@given(st.floats(16, 2e4), st.floats(1, 10), st.floats(0, 20), st.floats(0.3, 0.95))
+def test_the_exact_write_leaves_exactly_the_target(n: float, rf: float, restart: float, target: float) -> None:
+    found = solve.exact_write_needed_min(n, rf, restart, target)
+    if isinstance(found, Figure):
+        assume(1e-2 < found.value < 1e4)
+        assert long_run(n, rf, restart, found.value) == pytest.approx(target, abs=1e-3)
+    else:
+        assert found.best_ettr <= target

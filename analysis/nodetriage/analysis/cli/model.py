@@ -159,11 +159,20 @@ def _goodput(args: Args) -> Answer:
     return Answer(tuple(figures))
 
 
+_LINEAR_TO = 0.2  # of the rate times the restart; beyond it equation 2 is no longer near the exact form
+
+
+def _write_needed(nodes: float, rf: float, restart_min: float, target: float) -> Figure | solve.Unreachable:
+    if nodes * rf / 1000 / MINUTES_PER_DAY * restart_min > _LINEAR_TO:
+        return solve.exact_write_needed_min(nodes, rf, restart_min, target)
+    return solve.write_needed_min(nodes, rf, restart_min, target)
+
+
 def _solve(args: Args) -> Answer:
     nodes, target = _nodes(args), args.target_ettr
     found: list[Figure | solve.Unreachable] = []
     if args.rf_per_1000_node_days is not None:
-        found.append(solve.write_needed_min(nodes, args.rf_per_1000_node_days, args.restart_min, target))
+        found.append(_write_needed(nodes, args.rf_per_1000_node_days, args.restart_min, target))
     if args.checkpoint_write_min is not None:
         found.append(solve.rate_needed_per_1000_node_days(nodes, args.restart_min, args.checkpoint_write_min, target))
     if not found:

@@ -108,13 +108,13 @@ def _with_preemptor(stopped: pl.DataFrame, runs: pl.DataFrame, settings: Cascade
 
 
 def _guesses(silent: pl.DataFrame, runs: pl.DataFrame, settings: Cascades) -> pl.DataFrame:
-    """run, guess: the largest job of another QOS that took one of the run's nodes as soon as it ended."""
-    freed = silent.select("run", "job_id", "qos", "end_at", pl.col("nodes").alias("node"))
+    """run, guess: the largest job of another QOS or partition that took one of the run's nodes as soon as it ended."""
+    freed = silent.select("run", "job_id", "qos", "partition", "end_at", pl.col("nodes").alias("node"))
     freed = freed.explode("node", empty_as_null=False)
-    taken = runs.select(pl.col("job_id").alias("guess"), pl.col("qos").alias("its_qos"), "gpus", "start_at", "nodes")
+    taken = runs.select(pl.col("job_id").alias("guess"), *_THEIRS, "gpus", "start_at", "nodes")
     taken = taken.explode("nodes", empty_as_null=False).rename({"nodes": "node"})
     near = taken.join(freed.select("node").unique(), on="node", how="semi").sort("start_at")
-    return (
+    met = (
         freed.sort("end_at")
         .join_asof(
             near,
@@ -125,11 +125,37 @@ def _guesses(silent: pl.DataFrame, runs: pl.DataFrame, settings: Cascades) -> pl
             tolerance=timedelta(seconds=settings.grace_s),
             check_sortedness=False,
         )
-        # Preemption is between QOS; a job of the same QOS, or the requeued job itself, only took the free nodes.
-        .filter((pl.col("guess") != pl.col("job_id")) & (pl.col("its_qos") != pl.col("qos")))
+        .filter(pl.col("guess") != pl.col("job_id"))
+    )
+    # Preemption is between QOS or between partitions; a job of the same ones only took the free nodes.
+    by_qos = pl.col("its_qos") != pl.col("qos")
+    return (
+        met.filter(by_qos.fill_null(False) | _higher(met))
         .sort(["run", "gpus", "guess"], descending=[False, True, False])
         .unique("run", keep="first", maintain_order=True)
         .select("run", "guess")
+    )
+
+
+_THEIRS = (pl.col("qos").alias("its_qos"), pl.col("partition").alias("its_partition"))
+
+
+def _higher(met: pl.DataFrame) -> pl.Series:
+    """Where the job that came is of a partition that takes nodes from the other more often than it loses them.
+
+    The accounting does not keep the priorities of partitions (PriorityTier); who takes from whom shows them.
+    """
+    pairs = (
+        met.filter(pl.col("partition") != pl.col("its_partition")).group_by("partition", "its_partition").len("taken")
+    )
+    reverse = pairs.select(
+        pl.col("its_partition").alias("partition"), pl.col("partition").alias("its_partition"), lost="taken"
+    )
+    ranked = pairs.join(reverse, on=["partition", "its_partition"], how="left").with_columns(
+        (pl.col("taken") > pl.col("lost").fill_null(0)).alias("higher")
+    )
+    return met.join(ranked, on=["partition", "its_partition"], how="left", maintain_order="left")["higher"].fill_null(
+        False
     )
 
 

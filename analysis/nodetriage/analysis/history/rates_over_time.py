@@ -8,19 +8,23 @@ import polars as pl
 from nodetriage.analysis.history.exposure import DAY_US, Window, daily_node_days, runs
 from nodetriage.analysis.history.rates import LARGE_GPUS, PER_1000
 from nodetriage.analysis.models import poisson
+from nodetriage.analysis.models.mttf import GPUS_PER_NODE
 
 ROLLING_DAYS = 30
 
 
-def by_category(jobs: pl.DataFrame, window: Window, failed: pl.Expr, category: pl.Expr) -> pl.DataFrame:
+def by_category(
+    jobs: pl.DataFrame, window: Window, failed: pl.Expr, category: pl.Expr, gpus_per_node: int = GPUS_PER_NODE
+) -> pl.DataFrame:
     """Failures of all jobs by cause in three units, most frequent first.
 
     category:String, failures:Int64, per_gpu_hour, per_1000_node_days, per_job and the 90 % bounds low_ and
-    high_per_1000_node_days:Float64. Rates per node-day count the nodes of jobs, also where jobs share a node.
+    high_per_1000_node_days:Float64. A node-day is 24 hours of `gpus_per_node` GPUs in use, so that jobs that share a
+    node count for their part of it; where no GPU is known it is that of the nodes of each job.
     """
     counted = runs(jobs, window, failed)
-    node_days = float((counted["run_h"] * counted["node_count"]).sum()) / 24
     gpu_hours = float((counted["run_h"] * counted["gpus"]).sum())
+    node_days = gpu_hours / 24 / gpus_per_node or float((counted["run_h"] * counted["node_count"]).sum()) / 24
     causes = (
         _failures(jobs, window, failed, category)
         .group_by("category")

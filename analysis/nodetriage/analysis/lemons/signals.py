@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from nodetriage.analysis.history.attribution import Attributed
+from nodetriage.analysis.history.exposure import ran
 from nodetriage.analysis.history.history import History
 from nodetriage.analysis.tables import TIME
 from nodetriage.checks.model import Severity
@@ -100,24 +101,44 @@ def signals(of: Facts, until: datetime, days: int = WINDOW_DAYS) -> pl.DataFrame
 
 
 def _use(history: History) -> pl.DataFrame:
-    """Run time by node and day of the end: a run is not longer than a few days, so the error is small over 28."""
+    """Busy time by node and day of the end: a stretch is not longer than a few days, so the error is small over 28.
+
+    A node that runs eight jobs at once is busy once: its days are those of the union of its jobs.
+    """
     single = pl.col("nodes").list.len() == 1
-    run_days = (pl.col("end_at") - pl.col("start_at")).dt.total_microseconds() / 86_400e6
-    return (
-        history.jobs.lazy()
-        .filter(pl.col("start_at").is_not_null() & pl.col("end_at").is_not_null())
+    rows = (
+        ran(history.jobs.lazy(), history.window)
         .select(
             pl.col("nodes").alias("node"),
-            pl.col("end_at").dt.date().alias("day"),
-            run_days.alias("node_days"),
-            pl.when(single).then(run_days).otherwise(0.0).alias("single_days"),
-            single.fill_null(False).cast(pl.UInt32).alias("single_jobs"),
+            pl.col("from_at").dt.epoch("us").alias("from_us"),
+            pl.col("to_at").dt.epoch("us").alias("to_us"),
+            single.fill_null(False).alias("single"),
+            (single & pl.col("end_at").is_not_null()).fill_null(False).cast(pl.UInt32).alias("single_jobs"),
         )
         .explode("node", empty_as_null=False)
         .filter(pl.col("node").is_not_null())
-        .group_by("node", "day")
-        .agg(pl.col("node_days", "single_days", "single_jobs").sum())
         .collect(engine="streaming")
+        .sort("node", "from_us")
+    )
+    alone = rows.filter("single")
+    day = pl.from_epoch("to_us", time_unit="us").dt.date().alias("day")
+    jobs = alone.group_by("node", day).agg(pl.col("single_jobs").sum())
+    return (
+        _busy(rows)
+        .rename({"busy_days": "node_days"})
+        .join(_busy(alone).rename({"busy_days": "single_days"}), on=["node", "day"], how="left")
+        .join(jobs, on=["node", "day"], how="left")
+        .with_columns(pl.col("single_days").fill_null(0.0), pl.col("single_jobs").fill_null(0))
+    )
+
+
+def _busy(rows: pl.DataFrame) -> pl.DataFrame:
+    """node, day, busy_days: of rows in order of node and start, each adds what lies beyond the latest end so far."""
+    seen = pl.col("to_us").cum_max().shift(1).over("node").fill_null(0)
+    fresh_us = (pl.col("to_us") - pl.max_horizontal("from_us", seen)).clip(lower_bound=0)
+    day = pl.from_epoch("to_us", time_unit="us").dt.date().alias("day")
+    return (
+        rows.with_columns((fresh_us / 86_400e6).alias("busy_days")).group_by("node", day).agg(pl.col("busy_days").sum())
     )
 
 

@@ -52,6 +52,23 @@ def write_needed_min(
     return Figure("checkpoint write time needed", 2 * x**2 / rate, "min", notes=("or shorter",))
 
 
+def exact_write_needed_min(
+    nodes: float, rf_per_1000_node_days: float, restart_min: float, target: float
+) -> Figure | Unreachable:
+    """The same by the exact form (F7x) of a long run at its best interval (F13), at any rate. Raises OutOfDomain.
+
+    With u = l u0, the best ETTR without a write is e^-u, and the write that leaves E is (E e^u - 1 - ln E - u) / l.
+    """
+    share(target=target)
+    positive(nodes=nodes, rf_per_1000_node_days=rf_per_1000_node_days)
+    rate = nodes * rf_per_1000_node_days / 1000 / MINUTES_PER_DAY
+    spoilt = rate * restart_min
+    if target >= math.exp(-spoilt):
+        return Unreachable("checkpoint write time", target, math.exp(-spoilt))
+    write = (target * math.exp(spoilt) - 1 - math.log(target) - spoilt) / rate
+    return Figure("checkpoint write time needed", write, "min", notes=("or shorter; by the exact form",))
+
+
 def rate_needed_per_1000_node_days(
     nodes: float, restart_min: float, checkpoint_write_min: float, target: float
 ) -> Figure | Unreachable:

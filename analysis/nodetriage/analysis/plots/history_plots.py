@@ -42,7 +42,7 @@ def draw_all(study: Study, directory: Path) -> list[Path]:
         study.history, study.attributed, study.linked, study.settings.observed, study.settings.rates.gpus_per_node
     )
     drawn = {
-        "mttf-by-size": model_plots.mttf_by_size(buckets, rate, source),
+        "mttf-by-size": model_plots.mttf_by_size(buckets, rate, source, study.settings.rates.gpus_per_node),
         "rolling-rates": model_plots.rolling_rates(rolling, firsts, source),
         "ettr-contour": model_plots.ettr_contour(solve.contour(), solve.CONTOUR_GPUS),
         "goodput-by-interval": model_plots.goodput_by_interval(_mtbf_min(study), study.settings.observed.restart_min),

@@ -52,8 +52,16 @@ def say_source(figure: Figure, source: str) -> None:
     figure.supxlabel(f"source: {source}", fontsize="x-small", color="0.35", x=0.99, ha="right")
 
 
-def mttf_by_size(buckets: Sequence[SizeBucket], rf_per_1000_node_days: float | None, source: str) -> Figure:
-    """Measured job-level MTTF with 90 % intervals (arrows where only a bound is known), and the model's line."""
+def mttf_by_size(
+    buckets: Sequence[SizeBucket],
+    rf_per_1000_node_days: float | None,
+    source: str,
+    gpus_per_node: int = mttf.GPUS_PER_NODE,
+) -> Figure:
+    """Measured job-level MTTF with 90 % intervals (arrows where only a bound is known), and the model's line.
+
+    A point stands at the mean size of its bucket's jobs, as the table of the report counts it.
+    """
     figure, plot = axes("MTTF against job size", "GPUs of the job", "job-level MTTF [h]", source)
     plot.set_xscale("log", base=2)
     plot.set_yscale("log")
@@ -61,14 +69,20 @@ def mttf_by_size(buckets: Sequence[SizeBucket], rf_per_1000_node_days: float | N
     plot.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     seen = [b for b in buckets if b.failures]
     if seen:
-        _measured(plot, seen)
+        _measured(plot, seen, gpus_per_node)
     bounds = [b for b in buckets if not b.failures and b.job_mttf.low]
     if bounds:
         at = [b.job_mttf.low or 0.0 for b in bounds]
-        plot.plot([b.gpus_to for b in bounds], at, "^", color="tab:gray", label="no failure: MTTF is above (95 %)")
+        plot.plot(
+            [_size(b, gpus_per_node) for b in bounds],
+            at,
+            "^",
+            color="tab:gray",
+            label="no failure: MTTF is above (95 %)",
+        )
     if rf_per_1000_node_days and buckets:
-        sizes = np.array([b.gpus_to for b in buckets if b.gpus_to >= mttf.GPUS_PER_NODE] or [mttf.GPUS_PER_NODE])
-        model = [mttf.theory_h(s / mttf.GPUS_PER_NODE, rf_per_1000_node_days) for s in sizes]
+        sizes = np.array([b.gpus_to for b in buckets if b.gpus_to >= gpus_per_node] or [gpus_per_node])
+        model = [mttf.theory_h(s / gpus_per_node, rf_per_1000_node_days) for s in sizes]
         plot.plot(
             sizes, model, "--", color="tab:red", label=f"model, r_f = {rf_per_1000_node_days:.3g} /1000 node-days"
         )
@@ -77,11 +91,17 @@ def mttf_by_size(buckets: Sequence[SizeBucket], rf_per_1000_node_days: float | N
     return figure
 
 
-def _measured(plot: Axes, seen: Sequence[SizeBucket]) -> None:
+def _size(bucket: SizeBucket, gpus_per_node: int) -> float:
+    """GPUs of the bucket's jobs by their mean nodes, within the bucket."""
+    mean = bucket.mean_nodes * gpus_per_node
+    return min(max(mean, bucket.gpus_from), bucket.gpus_to) if bucket.run_h else float(bucket.gpus_to)
+
+
+def _measured(plot: Axes, seen: Sequence[SizeBucket], gpus_per_node: int) -> None:
     value = np.array([b.job_mttf.value for b in seen])
     low = np.array([b.job_mttf.low or 0.0 for b in seen])
     high = np.array([b.job_mttf.high or np.inf for b in seen])
-    sizes = [b.gpus_to for b in seen]
+    sizes = [_size(b, gpus_per_node) for b in seen]
     plot.errorbar(sizes, value, yerr=[value - low, high - value], fmt="o", capsize=3, label="measured, 90 % interval")
 
 

@@ -85,7 +85,8 @@ def cascades_report(study: Study) -> list[Section]:
         }
     )
     notes = (
-        "a preemptor that the scheduler did not name is inferred: the largest job of another QOS that took the nodes",
+        "a preemptor that the scheduler did not name is inferred: the largest job of another QOS, or of a partition"
+        " that takes more than it gives, that took the nodes",
     )
     too_soon = soon.sort(["end_at", "job_id"], descending=[True, False]).select(
         "job_id", "attempt", "gpus", (pl.col("run_s") / 3600).alias("ran_h"), "end_at", "preempted_by", "inferred"

@@ -48,7 +48,8 @@ def rates_report(study: Study) -> list[Section]:
     """Failures by cause in three units, the rolling rate, and the days on which a check first reported."""
     study.progress("failure rates by cause")
     category = pl.col("category")
-    causes = rates_over_time.by_category(study.jobs, study.window, FAILED, category)
+    per_node = study.settings.rates.gpus_per_node
+    causes = rates_over_time.by_category(study.jobs, study.window, FAILED, category, per_node)
     larger = study.fleet_rate.larger_than_gpus
     rolling = rates_over_time.rolling(study.jobs, study.window, FAILED, category, larger_than_gpus=larger)
     firsts = rates_over_time.check_annotations(study.history.events, study.window)
@@ -58,7 +59,10 @@ def rates_report(study: Study) -> list[Section]:
             "rates_by_category",
             "Failure rates by cause, all jobs",
             causes,
-            ("three units of one rate; 1 per GPU-hour is 192,000 per 1000 node-days of 8 GPUs; 90 % intervals",),
+            (
+                f"three units of one rate; 1 per GPU-hour is {24_000 * per_node:,} per 1000 node-days of {per_node}"
+                " GPUs; 90 % intervals",
+            ),
         ),
         Section(
             "rates_rolling",
