@@ -88,7 +88,7 @@ def test_no_function_is_longer_than_40_lines() -> None:
     assert {function: lines for function, lines in found.items() if lines > 40} == {}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "bench").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "bench").rglob("*.py")), ids=lambda p: p.name)
 def test_what_a_benchmark_imports_from_the_product_is_there(path: Path) -> None:
     imports = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.module]
     ours = [(n.module, a.name) for n in imports if n.module and n.module.startswith("nodetriage.") for a in n.names]

@@ -34,7 +34,7 @@ WORDS_OF_A_PERSON = (
 
 
 def ours(cluster: SlurmCluster, node: str) -> bool:
-    return "DRAIN" in cluster.flags(node) and cluster.node(node)["Reason"].startswith("nodetriage: ")
+    return "DRAIN" in cluster.flags(node) and cluster.node(node).get("Reason", "").startswith("nodetriage: ")
 
 
 @pytest.mark.parametrize("state", ["down", "drain"])
@@ -192,3 +192,28 @@ def test_a_drain_stays_ours_when_slurm_writes_over_its_reason_that_a_gpu_is_gone
 
     wait_until(lambda: cluster.flags("n1") == {"IDLE"}, LIMIT_S, "n1 returns to service")
     submit_running(cluster, "-w", "n1")
+
+
+def test_a_drain_that_slurm_ends_because_it_switches_the_node_off_is_made_again(
+    cluster_of: ClusterOf, controller: Controller
+) -> None:
+    power_saving = "SuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTimeout=2\nSuspendTime=36000\n"
+    cluster = controller.cluster = cluster_of(nodes=2, extra_conf=power_saving)
+    controller.policy = ALONE
+    controller.tell("n1", "gpu_off_bus", "CRITICAL")
+    controller.run()
+    assert ours(cluster, "n1")
+    incident = cluster.node("n1")["Reason"].partition(" [root@")[0]
+    cluster.run("scontrol", "update", "nodename=n1", "state=power_down_asap")
+    wait_until(lambda: "DRAIN" not in cluster.flags("n1"), LIMIT_S, "Slurm ends the drain")
+
+    controller.run()
+
+    assert ours(cluster, "n1")
+    assert cluster.node("n1")["Reason"].startswith(incident)
+    cluster.wait_flags("n1", "POWERED_DOWN")
+    assert ours(cluster, "n1")
+    cluster.run("scontrol", "update", "nodename=n1", "state=power_up")
+    cluster.wait_flags("n1", "POWERING_UP")
+    controller.run(agents_report=False)
+    assert ours(cluster, "n1")

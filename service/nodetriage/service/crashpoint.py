@@ -1,7 +1,8 @@
-"""For tests only: kills this process, as `kill -9` does, at one named step.
+"""For tests only: kills this process, as `kill -9` does, or stops it, at one named step.
 
 The import of this module reads `NODETRIAGE_DIE_AT=NAME` (or `NAME:N`, for the Nth time). `NODETRIAGE_DIE_WHEN=FILE`
-spares the process until that file exists, because a start passes most steps too. Only tests set these variables.
+spares the process until that file exists, because a start passes most steps too. `NODETRIAGE_DIE_BY=SIGSTOP` stops it
+instead. Only tests set these variables.
 """
 
 import os
@@ -9,6 +10,7 @@ import signal
 
 _name, _, _times = os.environ.get("NODETRIAGE_DIE_AT", "").partition(":")
 _left = int(_times) if _times.isdecimal() else 1
+_BY = signal.Signals[os.environ.get("NODETRIAGE_DIE_BY", "SIGKILL")]
 _DIE_WHEN = os.environ.get("NODETRIAGE_DIE_WHEN", "/")
 
 
@@ -19,4 +21,4 @@ def passing(name: str) -> None:
         return
     _left -= 1
     if _left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), _BY)

@@ -55,6 +55,17 @@ def test_another_drain_stays_as_it_is_and_is_not_ours(reason: str) -> None:
     assert (slurm.views["n1"], slurm.said) == (before, [])
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_only_a_drain_that_was_ours_gets_its_reason_back_after_slurm_switched_the_node_on(again: bool) -> None:
+    """22.05 takes the reason of every drained node then, also of one that a person drained."""
+    slurm = FakeSlurm("n1")
+    slurm.set_drain("n1", "", "root")
+    slurm.set_flag("n1", "powering_up", True)
+    done = asyncio.run(perform(replace(DRAIN, text="the scheduler took it away" if again else ""), slurm))
+    assert done.outcome is (ActionOutcome.DONE if again else ActionOutcome.THEIRS)
+    assert slurm.views["n1"].reason == (OURS if again else "")
+
+
 def test_a_drain_of_ours_that_another_incident_began_is_taken_over_but_not_lifted() -> None:
     slurm = FakeSlurm("n1")
     slurm.set_drain("n1", "nodetriage: gpu_off_bus GPU-1 [incident i-2]", "root")

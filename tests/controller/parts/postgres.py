@@ -1,5 +1,6 @@
 """A real PostgreSQL, started in a temporary folder."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -26,8 +27,8 @@ def _unprivileged() -> pwd.struct_passwd:
     return pwd.getpwuid(os.getuid()) if os.getuid() else pwd.getpwnam("nobody")
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
+@contextlib.contextmanager
+def running_server() -> Iterator[str]:
     """A running server; gives the folder of its socket. No TCP."""
     account, programs = _unprivileged(), _postgres_bin()
     folder = Path(tempfile.mkdtemp(prefix="nodetriage-pg-"))
@@ -75,11 +76,24 @@ def _wait_until_it_answers(folder: Path, server: "subprocess.Popen[bytes]") -> N
             return
 
 
-@pytest.fixture
-def postgres_url(postgres_server: str) -> Iterator[str]:
-    """An empty database of its own on the running server."""
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    with running_server() as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def new_database(postgres_server: str) -> Iterator[str]:
+    """The URL of an empty database on the running server; it is dropped at the end."""
     name = f"t{uuid.uuid4().hex}"
     with psycopg.connect(host=postgres_server, user="nodetriage", dbname="postgres", autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
         yield f"postgresql://nodetriage@/{name}?host={postgres_server}"
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """An empty database of its own on the running server."""
+    with new_database(postgres_server) as url:
+        yield url

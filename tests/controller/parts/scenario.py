@@ -13,6 +13,8 @@ The policy is the real one, and so are the ledger (SQLite in memory) and the per
     ran NODE OUTCOME   all its checks ran, its heartbeat reports this outcome; `clear` reports ok
     reboot NODE        someone has Slurm reboot it (nextstate=RESUME)
     up NODE            that ends, and its agent has not started yet
+    power_down NODE    Slurm switches it off (state=power_down_asap): that ends its drain
+    power_up NODE      it is on again, and its agent has not started yet
     boot NODE          it was rebooted: its agent starts anew
     do                 the performer does all that is due
     see                the controller reads Slurm's nodes
@@ -224,6 +226,13 @@ class Scenario:
     def _up(self, verb: str, node: str) -> None:
         self.slurm.set_flag(node, "reboot_issued", False)
         self.slurm.resume(node)
+
+    def _power_down(self, verb: str, node: str) -> None:
+        self.slurm.set_flag(node, "powering_down", True)
+        self.slurm.resume(node)
+
+    def _power_up(self, verb: str, node: str) -> None:
+        self.slurm.set_flag(node, "powering_down", False)
 
     def _lose(self, verb: str, node: str) -> None:
         self.slurm.set_down(node, "Not responding")

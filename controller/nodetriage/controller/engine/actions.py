@@ -7,7 +7,13 @@ that is found, and nothing is done twice.
 import asyncio
 from collections.abc import Awaitable
 
-from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, parse_reason, reason_text
+from nodetriage.controller.policy.reason import (
+    is_hook_error,
+    is_schedulers_own,
+    lost_to_power_saving,
+    parse_reason,
+    reason_text,
+)
 from nodetriage.controller.policy.state import Action, ActionDone, ActionKind, ActionOutcome
 from nodetriage.controller.scheduler import (
     JobView,
@@ -165,6 +171,8 @@ def _taken(view: NodeView, action: Action) -> bool:
     """
     if is_schedulers_own(view):
         return False
+    if action.text and view.draining and lost_to_power_saving(view):
+        return False  # a drain of ours whose reason Slurm took away
     if parse_reason(view.reason) is not None:
         return view.draining and _has_reason_of(view, action)
     return view.draining or (view.down and view.reason != "")

@@ -96,13 +96,16 @@ def drain_action(node: str, drain: DrainFact, suffix: str = "") -> Action:
     )
 
 
-def ask_for_reason(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
-    """Slurm drains the node for a job that our hook refused: its reason is to become ours. No limit holds that."""
+def ask_again(work: UnitOfWork, node: NodeFacts, drain: DrainFact, text: str = "") -> None:
+    """The node counts as drained already, so no limit holds this.
+
+    Slurm drains it for a job that our hook refused, and its reason is to become ours; or Slurm ended our drain itself.
+    """
     drain = replace(
         drain, status=DrainStatus.ASKED, theirs=False, asks=drain.asks + 1, asked_at=work.now, queued_reason=""
     )
     work.put(replace(node, drain=drain))
-    work.act(drain_action(node.node, drain))
+    work.act(replace(drain_action(node.node, drain), text=text))
 
 
 def held(state: FleetState) -> tuple[NodeFacts, ...]:

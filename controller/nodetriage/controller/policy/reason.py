@@ -56,5 +56,10 @@ def is_schedulers_own(view: NodeView) -> bool:
     return view.reason_by in _SLURM_USERS and _SLURMS_OWN.fullmatch(view.reason) is not None
 
 
+def lost_to_power_saving(view: NodeView) -> bool:
+    """Slurm itself ended the node's drain, or took the reason from it: at POWER_DOWN_ASAP, and 22.05 at POWER_UP."""
+    return view.power_saving and not (view.draining and view.reason)
+
+
 def is_hook_error(text: str) -> bool:
     return text in _HOOK_ERRORS

@@ -8,7 +8,7 @@ from nodetriage.controller.policy.drains import adoption, repair, return_gate
 from nodetriage.controller.policy.drains.elapsed import is_later
 from nodetriage.controller.policy.fleet_state import ReservationFact
 from nodetriage.controller.policy.notices import NoticeKind
-from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, parse_reason
+from nodetriage.controller.policy.reason import is_hook_error, is_schedulers_own, lost_to_power_saving, parse_reason
 from nodetriage.controller.policy.state import (
     Action,
     ActionDone,
@@ -163,6 +163,9 @@ def _reservation(view: ReservationView, seen: SchedulerSeen) -> ReservationFact:
 
 
 def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: NodeView, policy: Policy) -> None:
+    if lost_to_power_saving(view) and _stays_out(node, drain, policy):
+        _switched_off(work, node, drain)
+        return
     if not view.draining:
         if not view.down:
             _resumed_by_hand(work, node, drain, policy)
@@ -172,7 +175,7 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
         node, drain = adoption.take_over(work, node, drain, ours)
     theirs = (ours is None or ours.incident != drain.incident) and not is_schedulers_own(view)
     if theirs and drain.refused_job and is_hook_error(view.reason) and node.maintenance is None:
-        drain_limits.ask_for_reason(work, node, drain)
+        drain_limits.ask_again(work, node, drain)
         return
     if theirs and not drain.theirs:
         node = work.put(replace(node, drain=replace(drain, theirs=True)))
@@ -181,6 +184,20 @@ def _compare_drain(work: UnitOfWork, node: NodeFacts, drain: DrainFact, view: No
         work.ask_limits = True
     if not view.busy:
         empty(work, node, "its last job ended")
+
+
+def _stays_out(node: NodeFacts, drain: DrainFact, policy: Policy) -> bool:
+    """Whether the drain would be made today."""
+    if drain.theirs or node.maintenance is not None or policy.mode is not Mode.ENFORCE or return_gate.awaits_boot(node):
+        return False
+    return bool(drain.ordered_by or node.state is NodeState.LEMON or _still_there(node, policy))
+
+
+def _switched_off(work: UnitOfWork, node: NodeFacts, drain: DrainFact) -> None:
+    """That is nobody's word on the fault: the drain goes on."""
+    drain_limits.ask_again(work, node, drain, "the scheduler took it away")
+    text = f"{node.node} lost its drain or its reason when the scheduler switched it off or on: it is drained again"
+    work.notify(NoticeKind.RESUMED_WITH_FAULT, drain.incident, text, node=node.node, incident=drain.incident)
 
 
 def _resumed_by_hand(work: UnitOfWork, node: NodeFacts, drain: DrainFact, policy: Policy) -> None:

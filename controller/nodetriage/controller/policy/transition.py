@@ -148,7 +148,7 @@ def _called_off(work: UnitOfWork, node: NodeFacts, drain: DrainFact, kind: Actio
 def _drained(work: UnitOfWork, node: NodeFacts, drain: DrainFact, done: ActionDone, policy: Policy) -> None:
     theirs = done.outcome is ActionOutcome.THEIRS
     if theirs and drain.refused_job and not done.action.job and node.maintenance is None:
-        drain_limits.ask_for_reason(work, node, drain)  # the refusal became known after the drain was asked for
+        drain_limits.ask_again(work, node, drain)  # the refusal became known after the drain was asked for
         return
     first = drain.done_at is None and not theirs
     drain = replace(drain, status=DrainStatus.DONE, done_at=work.now, theirs=theirs)

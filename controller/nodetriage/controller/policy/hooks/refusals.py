@@ -36,10 +36,10 @@ def _adopt(work: UnitOfWork, node: NodeFacts, drain: DrainFact, policy: Policy) 
     if drain.status is DrainStatus.WANTED:
         admitted = AdmittedDrain(node.node, work.now, node.partitions, drain.witnessed, refused=True)
         work.set_admitted((*(a for a in work.fleet.admitted if a.node != node.node), admitted))
-        drain_limits.ask_for_reason(work, node, drain)
+        drain_limits.ask_again(work, node, drain)
         breaker.count_action(work, policy.breaker)
     elif drain.status is DrainStatus.DONE and drain.theirs:
-        drain_limits.ask_for_reason(work, node, drain)
+        drain_limits.ask_again(work, node, drain)
     else:
         work.put(replace(node, drain=drain))
 
