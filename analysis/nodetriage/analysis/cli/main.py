@@ -25,7 +25,7 @@ NAMES = ("mttf", "rates", "ettr", "goodput", "attribution", "lemons", "false-pos
 _FILES = {
     "jobs": "sacct -P, sacct --json, Parquet or CSV, also packed; - is standard input; once for each file",
     "events": "Parquet or CSV, as --jobs",
-    "outages": "drains, tickets, repairs: Parquet or CSV, as --jobs",
+    "outages": "drains, tickets, repairs: Parquet, CSV or sacctmgr -P show event, as --jobs",
 }
 
 

@@ -92,7 +92,9 @@ def load(
     """Reads what `sources` names; without any it is an empty history. Raises TableError."""
     jobs = _files(sources.jobs, "jobs", lambda path: read_jobs(path, now, sources.zone, progress), progress)
     events = _files(sources.events, "events", lambda path: event_table.read_events(path, now), progress)
-    outages = _files(sources.outages, "outages", lambda path: event_table.read_outages(path, now), progress)
+    outages = _files(
+        sources.outages, "outages", lambda path: event_table.read_outages(path, now, sources.zone), progress
+    )
     if sources.database is not None:
         progress("reading events from the store")
         first, last = (since - _LEAD if since else None), (until + _LAG if until else None)

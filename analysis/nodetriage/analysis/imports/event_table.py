@@ -8,6 +8,7 @@ import polars as pl
 import sqlalchemy as sql
 from google.protobuf.message import DecodeError
 
+from nodetriage.analysis.imports import slurm_events
 from nodetriage.analysis.imports.csv_tables import read_csv
 from nodetriage.analysis.tables import (
     EVENTS,
@@ -37,8 +38,15 @@ def read_events(path: Path, now: datetime) -> Imported:
     return _read_file(path, EVENTS, lambda frame: sound_events(frame, now))
 
 
-def read_outages(path: Path, now: datetime) -> Imported:
-    """Drains, tickets and repairs from a Parquet or CSV file with the columns of OUTAGES. Raises TableError."""
+def read_outages(path: Path, now: datetime, zone: str = "UTC") -> Imported:
+    """Drains, tickets and repairs from Parquet, CSV or `sacctmgr -P show event` (in `zone`). Raises TableError."""
+    try:
+        with path.open("rb") as source:
+            by_slurm = slurm_events.is_events(source.read(4096))
+    except OSError as error:
+        raise TableError(f"{path}: {error.strerror or error}") from error
+    if by_slurm:
+        return slurm_events.read_slurm_events(path, now, zone)
     return _read_file(path, OUTAGES, lambda frame: sound_outages(frame, now))
 
 

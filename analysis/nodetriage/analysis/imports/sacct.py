@@ -105,7 +105,7 @@ def normalise(raw: pl.DataFrame, zone: str) -> Imported:
     left_out = {"a step, not a job": raw.height - jobs.height} if jobs.height < raw.height else {}
     kept: dict[str, int] = {}
     have = set(jobs.columns)
-    times = [_time(slurm, zone).alias(ours) for slurm, ours in _TIMES.items() if slurm in have]
+    times = [time_of(slurm, zone).alias(ours) for slurm, ours in _TIMES.items() if slurm in have]
     shaped = jobs.select(
         pl.col("jobid").str.strip_chars().alias("job_id"),
         pl.col("state").str.extract(r"^\s*([A-Z_]+)").alias("state"),
@@ -145,7 +145,7 @@ def _columns(header: Header, lines: pl.Series) -> pl.DataFrame:
     return fields.select((pl.col("line").list.get(at) + "").alias(name) for name, at in places.items())
 
 
-def _time(column: str, zone: str, twice: Literal["earliest", "latest"] = "earliest") -> pl.Expr:
+def time_of(column: str, zone: str, twice: Literal["earliest", "latest"] = "earliest") -> pl.Expr:
     """ISO without an offset is in `zone`, with an offset as given; digits are Unix seconds.
 
     `twice`: which of two, where the clock was put back and the hour comes again.
@@ -205,7 +205,7 @@ def _with_clock_changes(shaped: pl.DataFrame, jobs: pl.DataFrame, kept: dict[str
     """Local times repeat an hour in autumn; Elapsed counts true seconds and decides which each time was."""
     if not {"elapsedraw", "suspended"} <= set(jobs.columns) or not {"start_at", "end_at"} <= set(shaped.columns):
         return shaped
-    begin, end = jobs.select(_time("start", zone, "latest")), jobs.select(_time("end", zone, "latest"))
+    begin, end = jobs.select(time_of("start", zone, "latest")), jobs.select(time_of("end", zone, "latest"))
     rows = shaped.with_columns(
         begin.to_series().alias("late_start"),
         end.to_series().alias("late_end"),
