@@ -1,15 +1,16 @@
 """Columns of Slurm's node lists to columns of names: each list that is not one plain name is expanded once."""
 
-import itertools
+import functools
 import re
 
 import polars as pl
 
-from nodetriage.controller.slurm.node_list import MOST_NODES, NO_LIST, expand
+from nodetriage.controller.slurm.node_list import NO_LIST, expand
 
 # The usual shape, one bracket at the end: jobs of some size have a list of their own each, so these must be quick.
 _ONE_RANGE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.\-]*?)\[([0-9,\-]{1,20000})\]")
-_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_MOST_NUMBERS = 20_000
+_MOST_DIGITS = 9
 
 _PLAIN = r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$"
 
@@ -33,23 +34,28 @@ def expand_column(lists: pl.Series) -> tuple[pl.Series, int]:
 def _one_range(text: str) -> tuple[str, ...] | None:
     """`node[01-04,7]` as `expand` gives it, in order of the numbers; None where the text is anything less plain."""
     whole = _ONE_RANGE.fullmatch(text)
-    parts = [_PART.fullmatch(part) for part in whole[2].split(",")] if whole else []
-    if whole is None or None in parts:
+    if whole is None:
         return None
-    prefix, widths, numbers = whole[1], set(), []
-    for low, high in (part.groups(default="") for part in parts if part):
-        widths |= {len(low), len(high or low)}
-        first, last = int(low), int(high or low)
-        padded = len(low) > 1 and low[0] == "0"
-        if last < first or last - first > MOST_NODES or (padded and len(high or low) != len(low)):
+    parts = whole[2].split(",")
+    widths = {len(number) for part in parts for number in part.split("-", 1)}
+    padded = any(part[:1] == "0" and len(part.split("-", 1)[0]) > 1 for part in parts)
+    # Mixed padding, numbers that overlap or go back, and high ones are the library's to settle.
+    if 0 in widths or max(widths) > _MOST_DIGITS or (padded and len(widths) > 1):
+        return None
+    names = _names(whole[1], max(widths) if padded else 0)
+    found: list[str] = []
+    before = -1
+    for part in parts:
+        low, _, high = part.partition("-")
+        if "-" in high or (first := int(low)) <= before or (before := int(high or low)) < first:
             return None
-        numbers.append((first, last, len(low) if padded else 0))
-    pads = {pad for _, _, pad in numbers}
-    # Mixed padding and numbers that overlap are ClusterShell's to settle.
-    if len(pads) != 1 or (pads != {0} and len(widths) != 1) or sum(b - a + 1 for a, b, _ in numbers) > MOST_NODES:
-        return None
-    (pad,) = pads
-    found = [n for first, last, _ in numbers for n in range(first, last + 1)]
-    if any(b <= a for a, b in itertools.pairwise(found)):
-        return None
-    return tuple(f"{prefix}{n:0{pad}d}" if pad else f"{prefix}{n}" for n in found)
+        if before >= len(names):
+            return None
+        found += names[first : before + 1]
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=32)
+def _names(prefix: str, width: int) -> list[str]:
+    """The first names with a prefix: a cluster has few prefixes, and each list of nodes is made of parts of these."""
+    return [f"{prefix}{n:0{width}d}" for n in range(_MOST_NUMBERS)]
