@@ -201,12 +201,16 @@ def started(history: History) -> pl.DataFrame:
     `run_s`: seconds of the whole run up to the period's end, from which a loss at its end follows. `period_s` and
     `gpu_h`: seconds and GPU hours within the period, which every share and sum of time counts.
     """
+    return scan_started(history).collect()
+
+
+def scan_started(history: History) -> pl.LazyFrame:
+    """The same for a caller that needs few of its columns: those of millions of rows are not all copied."""
     run_s = (pl.col("to_at") - pl.col("start_at")).dt.total_microseconds() / 1e6
     return (
         ran(history.jobs.lazy(), history.window)
         .with_columns(run_s.alias("run_s"), seconds().alias("period_s"))
         .with_columns((pl.col("period_s") / 3600 * pl.col("gpus").fill_null(0)).alias("gpu_h"))
-        .collect()
     )
 
 

@@ -8,7 +8,7 @@ import polars as pl
 from nodetriage.analysis.history.attribution import Attributed
 from nodetriage.analysis.history.cascades import Linked, lost_gpu_h
 from nodetriage.analysis.history.exposure import seconds
-from nodetriage.analysis.history.history import History, started
+from nodetriage.analysis.history.history import History, scan_started
 from nodetriage.analysis.history.observed import Observe
 from nodetriage.analysis.history.sizes import size_class, size_order
 
@@ -42,7 +42,7 @@ def by_size(
     direct = failed.select("gpus", lost_gpu_h(found.settings.lost_min))
     roots = failed.group_by(pl.col("job_id").alias("root")).agg(pl.col("gpus").max())
     second = found.links.filter(pl.col("root").is_not_null()).select("root", "lost_gpu_h").join(roots, on="root")
-    used = started(history).select("gpus", "gpu_h")
+    used = scan_started(history).select("gpus", "gpu_h").collect()
     tables = [
         _per_class(direct, pl.len().alias("failures"), pl.col("lost_gpu_h").sum().alias("direct_gpu_h")),
         _per_class(second, pl.len().alias("preempted"), pl.col("lost_gpu_h").sum().alias("second_order_gpu_h")),
@@ -76,8 +76,9 @@ def weeks(
     lost_s = pl.min_horizontal(pl.col("run_s"), pl.lit(found.settings.lost_min * 60.0))
     rooted = found.links.filter(pl.col("root").is_not_null())
     runs = (
-        started(history)
+        scan_started(history)
         .select("run", "attempt", "state", "gpus", "start_at", "end_at", "from_at", "to_at", lost_s.alias("lost_s"))
+        .collect()
         .join(attributed.infrastructure.select("run", pl.lit("rework").alias("by_fleet")), on="run", how="left")
         .join(rooted.select("run", pl.lit("second_order").alias("by_cascade")), on="run", how="left")
         .with_columns(pl.coalesce("by_fleet", "by_cascade", _own_end()).alias("lost_to"))

@@ -6,7 +6,7 @@ from nodetriage.analysis.history import cooccurrence, missing
 from nodetriage.analysis.history.attribution import INFRASTRUCTURE, UNATTRIBUTED_NODE_FAIL
 from nodetriage.analysis.history.false_positives import with_share
 from nodetriage.analysis.history.fault_table import domain_names
-from nodetriage.analysis.history.history import started
+from nodetriage.analysis.history.history import scan_started
 from nodetriage.analysis.history.sizes import size_class, size_order
 from nodetriage.analysis.history.study import Study
 from nodetriage.analysis.reports.section import Section
@@ -86,6 +86,11 @@ def false_positives_report(study: Study) -> list[Section]:
     return [Section("false_positives", "False-positive budget", found.per_check, notes, alarms)]
 
 
+def _ended(study: Study) -> pl.DataFrame:
+    """gpus, gpu_h of the runs that ended in the period."""
+    return scan_started(study.history).filter(pl.col("end_at").is_not_null()).select("gpus", "gpu_h").collect()
+
+
 def _failed_steps(study: Study) -> Section:
     """COMPLETED jobs of which steps ended badly: to Slurm a success, to their users perhaps not."""
     done = study.history.jobs.filter(pl.col("state") == "COMPLETED")
@@ -114,7 +119,7 @@ def _window_note(study: Study) -> str:
 
 def _verdicts(study: Study) -> Section:
     """Shares of all ended jobs, and of all GPU time: a few large failed jobs cost more than their number suggests."""
-    ended = started(study.history).filter(pl.col("end_at").is_not_null())
+    ended = _ended(study)
     all_jobs, all_gpu_h = ended.height, float(ended["gpu_h"].sum())
     counts = study.attributed.ends.group_by("verdict").agg(
         pl.len().alias("jobs"), pl.col("gpu_h").sum(), pl.col("possibly_user").sum()
@@ -135,7 +140,7 @@ def _verdicts(study: Study) -> Section:
 
 
 def _by_size(study: Study) -> Section:
-    ended = started(study.history).filter(pl.col("end_at").is_not_null())
+    ended = _ended(study)
     infra = study.attributed.infrastructure.group_by(size_class()).agg(
         pl.len().alias("infra_failures"), pl.col("gpu_h").sum().alias("infra_gpu_h")
     )
