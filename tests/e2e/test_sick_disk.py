@@ -12,7 +12,7 @@ from slurm_cluster import wait_until
 from nodetriage.agent.control_socket import ask
 from nodetriage.checks.registry import ALL
 
-LOOKS = ("disk_errors", "fs_mounts")
+LOOKS = ("disk_errors", "fs_errors", "fs_mounts")
 START_LIMIT_S = 90.0
 
 
@@ -24,7 +24,7 @@ class LocalAgent:
         settings = folder / "agent.toml"
         settings.write_text(
             f'[agent]\nnode = "n1"\nstate_dir = "{folder}/state"\nrun_dir = "{folder}"\n'
-            f"[checks.disk_errors]\nignore = []\n[checks.fs_mounts]\nevery_s = 0.5\ntimeout_s = 4.0\n{off}"
+            f"[checks.disk_errors]\nignore = []\n[checks.fs_errors]\nignore = []\n[checks.fs_mounts]\nevery_s = 0.5\ntimeout_s = 4.0\n{off}"
         )
         self._socket = folder / "agent.sock"
         self._program = Program(folder / "log", *before, NODETRIAGE, "agent", "--config", str(settings))
@@ -81,8 +81,10 @@ def test_a_disk_that_fails_is_found_by_the_kernel_s_lines_and_in_the_mount_table
         sick_disk.mount.ails("EIO only read write fsync")
         sick_disk.write()
 
-        everything = {"disk_io_error", "fs_error", "fs_forced_read_only"}
-        wait_until(lambda: agent.found("disk_errors", name).keys() >= everything, 60, "the kernel's lines are findings")
+        said = "the kernel's lines are findings"
+        wait_until(lambda: "disk_io_error" in agent.found("disk_errors", name), 60, said)
+        of_ext4 = {"fs_error", "fs_forced_read_only"}
+        wait_until(lambda: agent.found("fs_errors", name).keys() >= of_ext4, 60, said)
         wait_until(lambda: agent.found("fs_mounts", point), 60, "the mount is read-only")
         (finding,) = agent.found("fs_mounts", point).values()
         assert (finding["fault"], finding["severity"]) == ("mount_read_only", "critical")

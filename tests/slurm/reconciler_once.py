@@ -57,8 +57,8 @@ async def run(
 
     async def all_is_done() -> bool:
         if (
-            slurm.looks < 2 or reconciler.state.cursor < store.newest_id
-        ):  # the second look began after the first was taken in
+            slurm.looks < 3 or reconciler.state.cursor < store.newest_id
+        ):  # the last look began after nodes that were new at the first had reported
             return False
         if agents_report:
             await reconciler.checks_heard(ok_now)
