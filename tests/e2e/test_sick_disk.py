@@ -24,7 +24,8 @@ class LocalAgent:
         settings = folder / "agent.toml"
         settings.write_text(
             f'[agent]\nnode = "n1"\nstate_dir = "{folder}/state"\nrun_dir = "{folder}"\n'
-            f"[checks.disk_errors]\nignore = []\n[checks.fs_errors]\nignore = []\n[checks.fs_mounts]\nevery_s = 0.5\ntimeout_s = 4.0\n{off}"
+            "[checks.disk_errors]\nignore = []\n[checks.fs_errors]\nignore = []\n"
+            f"[checks.fs_mounts]\nevery_s = 0.5\ntimeout_s = 4.0\n{off}"
         )
         self._socket = folder / "agent.sock"
         self._program = Program(folder / "log", *before, NODETRIAGE, "agent", "--config", str(settings))

@@ -1,5 +1,6 @@
 """What the site names over the network: it answers, or why not."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -23,30 +24,34 @@ Serve = Callable[[bytes | None], int]
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Starts a server that answers each connection with these bytes; None: it stays silent. Gives its port."""
-    listeners, lines = [], []
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+    over = threading.Event()
 
     def start(answer: bytes | None) -> int:
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
 
         def run() -> None:
-            while True:
-                try:
-                    line, _ = listener.accept()
-                except OSError:
-                    return
-                lines.append(line)
-                if answer is not None:
+            while not over.is_set():
+                with contextlib.suppress(OSError), listener.accept()[0] as line:
+                    if answer is None:
+                        over.wait()
                     line.recv(1000)
-                    line.sendall(answer)
-                    line.close()
+                    line.sendall(answer or b"")
 
-        threading.Thread(target=run, daemon=True).start()
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
         return int(listener.getsockname()[1])
 
     yield start
-    for one in (*listeners, *lines):
-        one.close()
+    over.set()
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a connection
+    for thread in threads:
+        thread.join()
+    for listener in listeners:
+        listener.close()
 
 
 def said(address: str) -> str:
