@@ -66,9 +66,9 @@ class Controller:
         return file
 
     def outcomes(self, kind: str = "") -> dict[str, str]:
-        """Of what was recorded to be done: id -> outcome."""
+        """Of what was recorded to be done: id -> outcome. A notice is only shown."""
         with self.engine.connect() as connection:
-            rows = connection.execute(select(schema.actions)).all()
+            rows = connection.execute(select(schema.actions).where(schema.actions.c.kind != "notify")).all()
         return {row.id: row.outcome for row in rows if not kind or row.kind == kind}
 
     def one(self, query: Select[Any]) -> Any:
