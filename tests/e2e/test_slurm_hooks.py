@@ -334,6 +334,8 @@ def test_a_shared_mount_that_vanishes_while_jobs_start_everywhere_drains_no_node
 ) -> None:
     fleet = new_fleet(DRAINING)
     subprocess.run(["umount", "-l", folder / "mnt"], check=True)
+    for agent in fleet.agents.values():  # a prolog that asks earlier has nothing to report
+        wait_until(lambda a=agent: a.check("fs_mounts")["findings"], LIMIT_S, "the mount is missed")  # type: ignore[misc]
 
     for node in hooked.nodes:
         start_on(hooked, folder, node)
