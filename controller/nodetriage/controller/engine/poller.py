@@ -75,21 +75,15 @@ class Poller:
         self._began_s = now_s if self._began_s is None else self._began_s
         return not self._scheduler.acts or self.first_look.is_set() or now_s - self._began_s >= FIRST_LOOK_S
 
-    def has_compared(self, node: str) -> bool:
-        """The policy has the scheduler's view of this node; if not, reads the scheduler soon.
+    async def compare(self, node: str) -> bool:
+        """Whether the policy has the scheduler's view of this node; reads the scheduler at once where it has not.
 
         A node that reported for the first time after the last reading may be in maintenance, or nobody's.
         """
         if node not in self._compared:
-            self._wanted.set()
-        return node in self._compared
-
-    async def compare(self, node: str) -> bool:
-        """`has_compared`, after a reading at once where that is needed: a drain waits for it."""
-        if not self.has_compared(node):
             self._urgent.set()
             await self.looked(COMPARED_WITHIN_S)
-        return self.has_compared(node)
+        return node in self._compared
 
     def wake(self) -> None:
         self._wanted.set()
@@ -106,7 +100,8 @@ class Poller:
     def note(self, events: list[NodeEvent]) -> None:
         """A grave finding: which jobs were on the node is known only now. A new node: the scheduler is read soon."""
         for event in events:
-            self.has_compared(event.node)
+            if event.node not in self._compared:
+                self._wanted.set()
             raised = event.kind is EventKind.RAISED and event.severity >= health_pb2.SEVERITY_MAJOR
             if raised and event.node not in self._nodes and len(self._nodes) < MOST_WAITING:
                 self._nodes[event.node] = event.id
